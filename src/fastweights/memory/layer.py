@@ -1,0 +1,447 @@
+"""FastWeights and FastWeightsCell: recurrent layers with a fast associative memory, after nn.RNN and nn.RNNCell."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
+
+from . import checks
+from .batch import Batch
+from .equations import Dynamics
+from .scan import Controls, Slow, observe, scan
+from .state import FastWeightsState, Fold, full_precision
+
+
+class Trace(NamedTuple):
+    """What a layer did at every step, for plots and for understanding. Time comes before batch, always.
+
+    Args:
+        hidden: h_0 … h_S of every step, (layers·directions, T, S+1, B, H).
+        attention: what inner iteration s of step t paid to step τ, η λ^{t-τ} h_τᵀ h_s times the `read` of t and the
+            `store` of τ: (layers·directions, T, S, B, T). Zero for steps not yet seen.
+    """
+
+    hidden: Tensor
+    attention: Tensor
+
+
+_Observed = list[tuple[Tensor, Tensor]] | None
+
+
+class _FastWeightsBase(nn.Module):
+    """The options and the slow weights that a layer and a cell have in common."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        inner_steps: int,
+        decay: float,
+        rate: float,
+        layer_norm: bool,
+        normalize_start: bool,
+        settling: str,
+        nonlinearity: str,
+        learn_decay: bool,
+        learn_rate: bool,
+        backend: str,
+    ) -> None:
+        super().__init__()
+        checks.integer("input_size", input_size, 1)
+        checks.integer("hidden_size", hidden_size, 1)
+        checks.integer("inner_steps", inner_steps, 0)
+        checks.number("decay", decay, 0, 1, open_ends=learn_decay)
+        checks.number("rate", rate, 0, open_ends=learn_rate)
+        checks.choice("settling", settling, ("sustained", "identity"))
+        checks.choice("nonlinearity", nonlinearity, ("relu", "tanh"))
+        checks.choice("backend", backend, ("auto", "torch"))
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.inner_steps, self.settling, self.nonlinearity = inner_steps, settling, nonlinearity
+        self.layer_norm, self.normalize_start = layer_norm, normalize_start
+        self.decay, self.rate = float(decay), float(rate)
+        self.learn_decay, self.learn_rate = learn_decay, learn_rate
+        self.backend = backend
+        self._chunk_size: int | None = None  # None: chosen by size
+
+    def _add_weights(self, suffix: str, input_size: int, bias: bool, device: Any, dtype: torch.dtype | None) -> None:
+        checks.floating("dtype", dtype)
+        H = self.hidden_size
+        shapes: dict[str, tuple[int, ...] | None] = {
+            "weight_ih": (H, input_size),
+            "weight_hh": (H, H),
+            "bias": (H,) if bias else None,
+            "norm_weight": (H,) if self.layer_norm else None,
+            "norm_bias": (H,) if self.layer_norm else None,
+            "decay_logit": () if self.learn_decay else None,
+            "rate_log": () if self.learn_rate else None,
+        }
+        for name, shape in shapes.items():
+            parameter = None if shape is None else nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+            self.register_parameter(name + suffix, parameter)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """As the paper says: W = 0.05·I, the input weights U(-1/√H, 1/√H), gain 1, biases 0; λ and η as given."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for name, parameter in self.named_parameters():
+            if "weight_ih" in name:
+                parameter.uniform_(-bound, bound)
+            elif "weight_hh" in name:
+                nn.init.eye_(parameter).mul_(0.05)
+            elif "norm_weight" in name:
+                parameter.fill_(1)
+            elif "decay_logit" in name:
+                parameter.fill_(math.log(self.decay / (1 - self.decay)))
+            elif "rate_log" in name:
+                parameter.fill_(math.log(self.rate))
+            else:
+                parameter.zero_()
+
+    def _scan(
+        self, x: Tensor, suffix: str, h0: Tensor, A0: Tensor | None, controls: Controls, observed: _Observed = None
+    ) -> tuple[Tensor, Fold]:
+        """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
+
+        def weight(name: str) -> Any:
+            return getattr(self, name + suffix)
+
+        slow = Slow(weight("weight_hh"), weight("norm_weight"), weight("norm_bias"))
+        u = F.linear(x, weight("weight_ih"), weight("bias")).to(slow.W.dtype)
+        decay = weight("decay_logit").sigmoid() if self.learn_decay else self.decay
+        rate = weight("rate_log").exp() if self.learn_rate else self.rate
+        dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        with full_precision(x.device):
+            if observed is not None:
+                observed.append(observe(u, slow, h0, A0, decay, rate, controls, dynamics))
+            return scan(u, slow, h0, A0, decay, rate, controls, dynamics, self._chunk_size)
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        shown = {"num_layers": 1, "inner_steps": 1, "decay": None, "rate": None, "layer_norm": True}
+        shown |= {"normalize_start": False, "settling": "sustained", "nonlinearity": "relu", "batch_first": False}
+        shown |= {"dropout": 0.0, "bidirectional": False, "learn_decay": False, "learn_rate": False, "backend": "auto"}
+        for name, usual in shown.items():
+            value = getattr(self, name, usual)
+            if value != usual:
+                text += f", {name}={value}"
+        return text
+
+
+class FastWeights(_FastWeightsBase):
+    """A recurrent layer with fast weights, called like `nn.RNN` (Ba et al. 2016).
+
+    Besides the hidden state h, every sequence has a matrix A of fast weights that decays and is rewritten at every
+    step, so that each new state is drawn towards recent ones it resembles. For every step, in the paper's letters::
+
+        z = W h + C x + b,    h_0 = f(z),    h_{s+1} = f(LN[z + A h_s])  (S times),    h = h_S,    A = λ A + η h hᵀ
+
+    Args:
+        input_size: features of x.
+        hidden_size: units, H.
+        num_layers: layers stacked on each other, each with a memory of its own.
+        inner_steps: S, how often a state settles under the fast weights. 0 is a plain RNN that never reads its memory:
+            h = f(z), or f(LN[z]) with `normalize_start`.
+        decay: λ in [0, 1], what is left of A after a step.
+        rate: η ≥ 0, how strongly a state is written into A.
+        layer_norm: normalise inside the inner loop, with a gain and a bias per unit shared by its S iterations.
+        normalize_start: normalise h_0 too. The paper does not, and it learns better so. Nothing without `layer_norm`.
+        settling: "sustained" keeps z during settling (the paper's method 1); "identity" drops it and adds the identity
+            to A, h_{s+1} = f(LN[(I + A) h_s]) (method 2).
+        nonlinearity: f, "relu" or "tanh".
+        bias: b, with the input weights.
+        batch_first: x, output and the per-step signals are (B, T, …) instead of (T, B, …). The state is not affected.
+        dropout: between stacked layers, while training.
+        bidirectional: a second net reads the sequence backwards; the outputs are concatenated.
+        learn_decay: train λ = sigmoid(`decay_logit_l0`), one per layer and direction; `decay` is where it starts.
+        learn_rate: train η = exp(`rate_log_l0`) likewise.
+        backend: what computes it: "torch", or "auto" for the fastest there is.
+
+    Parameters are named as in `nn.RNN`: `weight_ih_l0` (H, I) is C, `weight_hh_l0` (H, H) is W, then `bias_l0`,
+    `norm_weight_l0`, `norm_bias_l0` (H,) each; `_reverse` for the other direction.
+
+    >>> layer = FastWeights(input_size=10, hidden_size=20)
+    >>> output, state = layer(torch.randn(7, 3, 10))
+    >>> output.shape, state.h.shape, state.A.shape
+    (torch.Size([7, 3, 20]), torch.Size([1, 3, 20]), torch.Size([1, 3, 20, 20]))
+    >>> output, state = layer(torch.randn(5, 3, 10), state)  # the memory goes on
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        inner_steps: int = 1,
+        decay: float = 0.95,
+        rate: float = 0.5,
+        layer_norm: bool = True,
+        normalize_start: bool = False,
+        settling: str = "sustained",
+        nonlinearity: str = "relu",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        learn_decay: bool = False,
+        learn_rate: bool = False,
+        backend: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            inner_steps=inner_steps,
+            decay=decay,
+            rate=rate,
+            layer_norm=layer_norm,
+            normalize_start=normalize_start,
+            settling=settling,
+            nonlinearity=nonlinearity,
+            learn_decay=learn_decay,
+            learn_rate=learn_rate,
+            backend=backend,
+        )
+        checks.integer("num_layers", num_layers, 1)
+        checks.number("dropout", dropout, 0, 1)
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(f"dropout={dropout} acts between layers, and num_layers is 1: it has no effect", stacklevel=2)
+        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
+        self.dropout, self.bidirectional = float(dropout), bidirectional
+        self._suffixes = [f"_l{n}{way}" for n in range(num_layers) for way in ("", "_reverse")[: 1 + bidirectional]]
+        for row, suffix in enumerate(self._suffixes):
+            size = input_size if row <= bidirectional else hidden_size * (1 + bidirectional)
+            self._add_weights(suffix, size, bias, device, dtype)
+        self.reset_parameters()
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        state: FastWeightsState | None = None,
+        *,
+        lengths: Tensor | None = None,
+        reset: Tensor | None = None,
+        wipe: Tensor | None = None,
+        store: Tensor | None = None,
+        read: Tensor | None = None,
+    ) -> tuple[Tensor, FastWeightsState]: ...
+
+    @overload
+    def forward(
+        self,
+        x: PackedSequence,
+        state: FastWeightsState | None = None,
+        *,
+        lengths: None = None,
+        reset: Tensor | None = None,
+        wipe: Tensor | None = None,
+        store: Tensor | None = None,
+        read: Tensor | None = None,
+    ) -> tuple[PackedSequence, FastWeightsState]: ...
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        state: FastWeightsState | None = None,
+        *,
+        lengths: Tensor | None = None,
+        reset: Tensor | None = None,
+        wipe: Tensor | None = None,
+        store: Tensor | None = None,
+        read: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, FastWeightsState]:
+        """Run a batch of sequences.
+
+        Args:
+            x: (T, B, I); (B, T, I) with `batch_first`; (T, I) for a single sequence; or a `PackedSequence`.
+            state: where the sequences stand, from an earlier call; None: h and A are zero.
+            lengths: (B,), how many steps of each sequence count. Output is zero past them, and the state is that of
+                each sequence's own last step, or the one it came with if it has none.
+            reset: bool, laid out like x without its features: before this step the sequence starts anew, h and A zero.
+            wipe: bool, likewise: before this step h is zeroed and A is kept.
+            store: in [0, 1], likewise: scales what this step writes into A. Decay goes on regardless.
+            read: in [0, 1], likewise: scales what this step reads from A.
+
+        In a bidirectional layer, `reset` and `wipe` before step t part t-1 from t in both directions.
+
+        Returns:
+            The hidden states of the last layer at every step, laid out like x, and the state after the last step.
+        """
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        batch = self._arrange(x, state, lengths, signals)
+        output, new_state = self._run(batch, state)
+        return batch.restore(output), new_state
+
+    @torch.no_grad()
+    def trace(
+        self,
+        x: Tensor,
+        state: FastWeightsState | None = None,
+        *,
+        lengths: Tensor | None = None,
+        reset: Tensor | None = None,
+        wipe: Tensor | None = None,
+        store: Tensor | None = None,
+        read: Tensor | None = None,
+    ) -> Trace:
+        """Run as `forward` does, and tell what happened inside: see `Trace`.
+
+        >>> layer = FastWeights(10, 20, inner_steps=3)
+        >>> hidden, attention = layer.trace(torch.randn(7, 2, 10))
+        >>> hidden.shape, attention.shape
+        (torch.Size([1, 7, 4, 2, 20]), torch.Size([1, 7, 3, 2, 7]))
+        """
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        batch = self._arrange(x, state, lengths, signals)
+        T, B = batch.x.shape[:2]
+        rows, S, like = len(self._suffixes), self.inner_steps, self._like
+        hidden, attention = like.new_zeros(rows, T, S + 1, B, self.hidden_size), like.new_zeros(rows, T, S, B, T)
+        observed: _Observed = []
+        self._run(batch, state, observed)
+        for row, (states, paid) in enumerate(observed):
+            hidden[row], attention[row] = states, paid
+        if self.bidirectional:
+            for row in range(1, rows, 2):
+                hidden[row] = batch.turn(hidden[row].transpose(1, 2)).transpose(1, 2)
+                turned = batch.turn(attention[row].transpose(1, 2))  # (T, B, S, τ)
+                attention[row] = batch.turn(turned.permute(3, 1, 2, 0)).permute(3, 2, 1, 0)
+        return Trace(hidden[:, :, :, 0], attention[:, :, :, 0]) if batch.single else Trace(hidden, attention)
+
+    @property
+    def _like(self) -> Tensor:
+        weight: Tensor = self.weight_hh_l0
+        return weight
+
+    def _arrange(
+        self,
+        x: Tensor | PackedSequence,
+        state: FastWeightsState | None,
+        lengths: Tensor | None,
+        signals: dict[str, Tensor | None],
+    ) -> Batch:
+        batch = Batch.arrange(x, lengths, signals, self.input_size, self.batch_first, self._like)
+        if state is not None:
+            checks.state(state, (len(self._suffixes), *batch.state_shape, self.hidden_size), self._like)
+        return batch
+
+    def _run(
+        self, batch: Batch, state: FastWeightsState | None, observed: _Observed = None
+    ) -> tuple[Tensor, FastWeightsState]:
+        """The output (T, B, directions·H) and the state after it."""
+        (T, B), H, rows = batch.x.shape[:2], self.hidden_size, len(self._suffixes)
+        ways = 1 + self.bidirectional
+        if T == 0:
+            zero = self._like.new_zeros
+            shape = (rows, *batch.state_shape, H)
+            return zero(0, B, ways * H), FastWeightsState(zero(shape), zero(*shape, H)) if state is None else state
+        if state is None:
+            h0 = self._like.new_zeros(rows, B, H)
+            A0 = None
+        else:
+            h0, A0 = state.h.reshape(rows, B, H), state.A.reshape(rows, B, H, H)
+        output, last, folds = batch.x, [], []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                output = F.dropout(output, self.dropout, self.training)
+            outputs = []
+            for row in range(layer * ways, (layer + 1) * ways):
+                backwards = row % ways == 1
+                x, controls = (batch.turn(output), batch.turned_controls()) if backwards else (output, batch.controls)
+                before = None if A0 is None else A0[row]
+                hs, fold = self._scan(x, self._suffixes[row], h0[row], before, controls, observed)
+                last.append(batch.last(hs, h0[row]))
+                folds.append(fold)
+                if controls.active is not None:
+                    hs = torch.where(controls.active.unsqueeze(-1), hs, 0.0)
+                outputs.append(batch.turn(hs) if backwards else hs)
+            output = outputs[0] if ways == 1 else torch.cat(outputs, -1)
+        h = torch.stack(last).reshape(rows, *batch.state_shape, H)
+        return output, FastWeightsState.from_folds(h, tuple(folds))
+
+
+class FastWeightsCell(_FastWeightsBase):
+    """One step of `FastWeights`, called like `nn.RNNCell`: for loops of your own, agents and streams.
+
+    The arguments are those of `FastWeights`; the parameters have its names without `_l0`. A state has `h` (B, H) and
+    `A` (B, H, H), or (H,) and (H, H) for an x without a batch.
+
+    >>> cell = FastWeightsCell(10, 20)
+    >>> state = None
+    >>> for x in torch.randn(7, 3, 10):
+    ...     state = cell(x, state)
+    >>> state.h.shape, state.A.shape
+    (torch.Size([3, 20]), torch.Size([3, 20, 20]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        inner_steps: int = 1,
+        decay: float = 0.95,
+        rate: float = 0.5,
+        layer_norm: bool = True,
+        normalize_start: bool = False,
+        settling: str = "sustained",
+        nonlinearity: str = "relu",
+        bias: bool = True,
+        learn_decay: bool = False,
+        learn_rate: bool = False,
+        backend: str = "auto",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            inner_steps=inner_steps,
+            decay=decay,
+            rate=rate,
+            layer_norm=layer_norm,
+            normalize_start=normalize_start,
+            settling=settling,
+            nonlinearity=nonlinearity,
+            learn_decay=learn_decay,
+            learn_rate=learn_rate,
+            backend=backend,
+        )
+        self._add_weights("", input_size, bias, device, dtype)
+        self.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        state: FastWeightsState | None = None,
+        *,
+        reset: Tensor | None = None,
+        wipe: Tensor | None = None,
+        store: Tensor | None = None,
+        read: Tensor | None = None,
+    ) -> FastWeightsState:
+        """The state after one step of x, (B, I) or (I,), with signals of shape (B,) or (): see `FastWeights.forward`."""
+        H, like = self.hidden_size, self.weight_hh
+        checks.inputs(x, (1, 2), self.input_size, like)
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        for name, signal in signals.items():
+            if signal is not None:
+                checks.control(name, signal, tuple(x.shape[:-1]), x.device, flags=name in ("reset", "wipe"))
+        if state is not None:
+            checks.state(state, (*x.shape[:-1], H), like)
+        # As a sequence of one step.
+        given = {name: None if signal is None else signal.unsqueeze(0) for name, signal in signals.items()}
+        batch = Batch.arrange(x.unsqueeze(0), None, given, self.input_size, False, like)
+        B = batch.x.shape[1]
+        h0 = like.new_zeros(B, H) if state is None else state.h.reshape(B, H)
+        A0 = None if state is None else state.A.reshape(B, H, H)
+        hs, fold = self._scan(batch.x, "", h0, A0, batch.controls)
+        return FastWeightsState.from_folds(hs[0].reshape(*x.shape[:-1], H), (fold,))

@@ -1,0 +1,162 @@
+"""Runs a sequence: chooses the form, weighs the past, and hands stretches of it to the code that computes them.
+
+Short sequences attend to all their own states. Long ones are cut into chunks: attention inside a chunk, and at its end
+the states are folded into A, which the next chunk reads. So time is linear in T, and there is one H×H matrix per
+chunk rather than per step. Both are the paper's equations, exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import chunk
+from .equations import Dynamics
+from .state import Fold
+
+
+class Controls(NamedTuple):
+    """What a caller asks of single steps, (T, B) each; None: the same everywhere, at no cost."""
+
+    active: Tensor | None = None  # bool, False past a sequence's end
+    reset: Tensor | None = None  # bool
+    wipe: Tensor | None = None  # bool
+    store: Tensor | None = None
+    read: Tensor | None = None
+
+    def part(self, steps: slice) -> Controls:
+        return Controls(*(None if control is None else control[steps] for control in self))
+
+
+class Slow(NamedTuple):
+    """The slow weights that a scan needs; those of the input are in `u` already."""
+
+    W: Tensor  # (H, H)
+    gain: Tensor | None  # (H,)
+    shift: Tensor | None  # (H,)
+
+
+def chunk_length(T: int, H: int) -> int:
+    """How many steps attend to each other before they are folded into A."""
+    length = min(max(H, 64), 256)
+    return T if T <= 2 * length else length
+
+
+def weigh(
+    K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """How strongly each of K steps, and then the step after them, sees the states before it.
+
+    Returns w (B or 1, K+1, K), the weight of state τ at step t, and p (B or 1, K+1), that of the A from before.
+    The last row is what is left at the end; `read` has no part in it.
+    """
+    active, reset, _, store, read = (None if c is None else c.T for c in controls)  # (B, K)
+    steps = torch.arange(K + 1, device=like.device)
+    before = steps[:, None] > steps[None, :K]  # (K+1, K)
+    clock = steps.unsqueeze(0)
+    if active is not None:
+        clock = torch.cat((active.new_zeros(len(active), 1, dtype=torch.long), active.cumsum(1)), 1)
+    age = (clock[:, :, None] - clock[:, None, :K] - 1).clamp(min=0).to(like.dtype)
+    w, p = rate * decay**age, decay ** clock.to(like.dtype)
+    if reset is not None:
+        episode = reset.cumsum(1)
+        at = torch.cat((episode, episode[:, -1:]), 1)
+        before = before & (at[:, :, None] == episode[:, None, :])
+        p = torch.where(at == 0, p, 0.0)
+    if active is not None:
+        present = active.to(like.dtype)
+        store = present if store is None else store * present
+        read = present if read is None else read * present
+    w = torch.where(before, w, 0.0)
+    if store is not None:
+        w = w * store[:, None, :]
+    if read is not None:
+        readings = torch.cat((read, torch.ones_like(read[:, :1])), 1)
+        w, p = w * readings[:, :, None], p * readings
+    return w, p
+
+
+def _run_chunk(
+    u: Tensor, slow: Slow, h0: Tensor, A0: Tensor | None, w: Tensor, p: Tensor, keep: Tensor | None, dynamics: Dynamics
+) -> Tensor:
+    tensors = (u, *slow, h0, A0, w, p, keep)
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return chunk.differentiable(*tensors, dynamics)
+    options = (dynamics.inner_steps, dynamics.settling, dynamics.nonlinearity, dynamics.normalize_start)
+    if torch.compiler.is_compiling():
+        return chunk.forward_op(*tensors, *options)[0]
+    hs: Tensor
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+        hs = chunk.ChunkFunction.apply(*tensors, *options)[0]  # type: ignore[no-untyped-call]
+    else:
+        hs = chunk.forward(*tensors, dynamics)[0]
+    return hs
+
+
+def scan(
+    u: Tensor,
+    slow: Slow,
+    h0: Tensor,
+    A0: Tensor | None,
+    decay: float | Tensor,
+    rate: float | Tensor,
+    controls: Controls,
+    dynamics: Dynamics,
+    chunk_size: int | None = None,
+) -> tuple[Tensor, Fold]:
+    """Run the recurrence over u = C x + b, (T, B, H) with T > 0, from h0 (B, H) and A0 (B, H, H) or None for zero.
+
+    Returns the hidden states (T, B, H), meaningless where a step is not active, and the fast weights at the end of
+    each sequence, ready to be folded.
+    """
+    T, _, H = u.shape
+    K = chunk_size or chunk_length(T, H)
+    wiped, pieces, h, A = _blank(controls), [], h0, A0
+    for start in range(0, T, K):
+        part = slice(start, min(start + K, T))
+        length = part.stop - part.start
+        keep = None if wiped is None else (~wiped[part]).to(u.dtype)
+        w, p = weigh(length, decay, rate, controls.part(part), u)
+        hs = _run_chunk(u[part], slow, h, A, w[:, :length], p[:, :length], keep, dynamics)
+        pieces.append(hs)
+        fold = Fold(A, p[:, length], hs.transpose(0, 1), w[:, length])
+        if part.stop < T:
+            h, A = hs[-1], fold.matrix()
+    return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)), fold
+
+
+def observe(
+    u: Tensor,
+    slow: Slow,
+    h0: Tensor,
+    A0: Tensor | None,
+    decay: float | Tensor,
+    rate: float | Tensor,
+    controls: Controls,
+    dynamics: Dynamics,
+) -> tuple[Tensor, Tensor]:
+    """As `scan`, but tells what happened on the way.
+
+    Returns h_0 … h_S of every step (T, S+1, B, H), and what inner step s of step t paid to state τ (T, S, B, T).
+    """
+    T, wiped = len(u), _blank(controls)
+    keep = None if wiped is None else (~wiped).to(u.dtype)
+    w, p = weigh(T, decay, rate, controls, u)
+    hs, queries, _, _ = chunk.forward(u, *slow, h0, A0, w[:, :T], p[:, :T], keep, dynamics)
+    hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
+    scores = torch.einsum("stbh,rbh->tsbr", queries, hs)
+    return hidden, scores * w[:, :T].transpose(0, 1).unsqueeze(1)
+
+
+def _blank(controls: Controls) -> Tensor | None:
+    """Where the hidden state is zero before the step, (T, B): resets, wipes, and steps past the end."""
+    ends = None if controls.active is None else ~controls.active
+    places = [place for place in (controls.reset, controls.wipe, ends) if place is not None]
+    if not places:
+        return None
+    total = places[0]
+    for place in places[1:]:
+        total = total | place
+    return total

@@ -29,7 +29,8 @@ test: lint
 lint: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --strict src
+	$(BIN)/mypy examples benchmarks
 
 bench: install
 	$(BIN)/python benchmarks/speed.py

@@ -23,9 +23,9 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"ms per training step, batch {BATCH}, median of {REPEATS}, one thread, torch {torch.__version__}")
     print(f"{'I':>4} {'H':>4} {'T':>4} {'FastWeights':>12} {'nn.LSTM':>8} {'nn.RNN':>8} {'LSTM/ours':>10}")
-    for I, H, T in SIZES:
-        x = torch.randn(T, BATCH, I, requires_grad=True)
-        rivals = [FastWeights(I, H), nn.LSTM(I, H), nn.RNN(I, H, nonlinearity="relu")]
+    for features, H, T in SIZES:
+        x = torch.randn(T, BATCH, features, requires_grad=True)
+        rivals = [FastWeights(features, H), nn.LSTM(features, H), nn.RNN(features, H, nonlinearity="relu")]
         times: list[list[float]] = [[] for _ in rivals]
         for repeat in range(REPEATS + 2):
             for layer, spent in zip(rivals, times, strict=True):
@@ -33,7 +33,7 @@ def main() -> None:
                 if repeat >= 2:  # the first are warm-up
                     spent.append(seconds)
         ours, lstm, rnn = (1e3 * statistics.median(spent) for spent in times)
-        print(f"{I:4d} {H:4d} {T:4d} {ours:12.2f} {lstm:8.2f} {rnn:8.2f} {lstm / ours:9.2f}×")
+        print(f"{features:4d} {H:4d} {T:4d} {ours:12.2f} {lstm:8.2f} {rnn:8.2f} {lstm / ours:9.2f}×")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ class Net(nn.Module):
 
     def __init__(self, units: int) -> None:
         super().__init__()
-        self.embed = nn.Sequential(nn.Embedding(len(retrieval.ALPHABET), 50), nn.Linear(50, 100))
+        characters = nn.Embedding(len(retrieval.ALPHABET), 50)
+        self.embed = nn.Sequential(characters, nn.Linear(50, 100))
         self.core = FastWeights(100, units, decay=0.9)
         self.readout = nn.Sequential(nn.Linear(units, 100), nn.ReLU(), nn.Linear(100, 10))
         # Large inputs make the states of different characters differ enough to be told apart in memory.
-        nn.init.uniform_(self.embed[0].weight, -1, 1)
-        self.core.weight_ih_l0.data.mul_(10)
+        nn.init.uniform_(characters.weight, -1, 1)
+        with torch.no_grad():
+            self.core.get_parameter("weight_ih_l0").mul_(10)
 
     def forward(self, tokens: Tensor) -> Tensor:
         output, _ = self.core(self.embed(tokens.T))

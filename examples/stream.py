@@ -16,7 +16,7 @@ with torch.no_grad():
     whole, end = layer(signal)
 
     # In pieces of uneven size, as they come in; between two of them the state goes to disk and back.
-    pieces, state = [], None
+    pieces, state = [], FastWeightsState(torch.zeros(1, 1, 32), torch.zeros(1, 1, 32, 32))
     for piece in signal.split([1, 99, 400, 7, 493]):
         output, state = layer(piece, state)
         pieces.append(output)

@@ -76,7 +76,7 @@ def lengths(value: object, T: int, shape: tuple[int, ...], device: torch.device)
         raise ValueError(f"lengths must have shape {shape}, one per sequence; got {tuple(value.shape)}")
     if value.device != device:
         raise ValueError(f"lengths must be on {device}, where x is; got {value.device}")
-    if _readable(value) and value.numel() and not (0 <= int(value.min()) and int(value.max()) <= T):
+    if _readable(value) and value.numel() and not 0 <= int(value.min()) <= int(value.max()) <= T:
         raise ValueError(
             f"lengths must be from 0 to {T} (the steps of x), got {int(value.min())} to {int(value.max())}"
         )

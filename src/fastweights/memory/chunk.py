@@ -6,13 +6,11 @@ The portable twin of the fused kernel: any device, any floating dtype, with a ba
     A(t) q = Σ_{τ<t} w[t, τ] M[τ] (M[τ]ᵀ q) + p[t] A0 q
 
 `w` and `p` carry decay, rate, store, read and resets, so their gradients are autograd's business, not this file's.
-
-Shapes: u (K, B, H), h0 (B, H), A0 (B, H, H) or None for zero, w (B or 1, K, K), p (B or 1, K), keep (K, B) or None:
-0 where the hidden state is wiped before the step.
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import astuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +18,30 @@ from torch import Tensor
 from .equations import EPS, Dynamics
 
 Recall = Callable[[Tensor], Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+class Chunk(NamedTuple):
+    """K steps of B sequences, and what they start from. B or 1: the same for every sequence."""
+
+    u: Tensor  # (K, B, H): C x + b
+    W: Tensor  # (H, H)
+    gain: Tensor | None  # (H,); None: no layer norm
+    shift: Tensor | None  # (H,)
+    h0: Tensor  # (B, H)
+    A0: Tensor | None  # (B, H, H); None: zero
+    w: Tensor  # (B or 1, K, K)
+    p: Tensor  # (B or 1, K)
+    keep: Tensor | None  # (K, B): 0 where the hidden state is wiped before the step, else 1
+
+
+class Saved(NamedTuple):
+    """What a chunk's forward leaves for its backward; N is the number of layer norms in a step."""
+
+    hs: Tensor  # (K, B, H)
+    queries: Tensor  # (S, K, B, H): h_0 … h_{S-1}
+    normals: Tensor  # (N, K, B, H)
+    scales: Tensor  # (N, K, B, 1)
 
 
 def _activate(v: Tensor, nonlinearity: str) -> Tensor:
@@ -32,7 +54,7 @@ def _slope(h: Tensor, nonlinearity: str) -> Tensor:
 
 
 def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
-    """v with mean 0 and variance 1 over the features, and what it was multiplied by."""
+    """Give v mean 0 and variance 1 over the features; also, what it was multiplied by."""
     variance, mean = torch.var_mean(v, -1, correction=0, keepdim=True)
     scale = torch.rsqrt(variance + EPS)
     return (v - mean) * scale, scale
@@ -63,7 +85,7 @@ def _settle(
 
 
 def _recall(M: Tensor, w: Tensor, A0: Tensor | None, p: Tensor) -> Recall:
-    """q to A q, for the states so far M (B, t, H), w (B or 1, t) and p (B or 1, 1)."""
+    """From q to A q, for the states so far M (B, t, H), w (B or 1, t) and p (B or 1, 1)."""
 
     def recall(q: Tensor) -> Tensor:
         scores = (M @ q.unsqueeze(-1)).squeeze(-1) * w  # (B, t)
@@ -73,20 +95,11 @@ def _recall(M: Tensor, w: Tensor, A0: Tensor | None, p: Tensor) -> Recall:
     return recall
 
 
-def differentiable(
-    u: Tensor,
-    W: Tensor,
-    gain: Tensor | None,
-    shift: Tensor | None,
-    h0: Tensor,
-    A0: Tensor | None,
-    w: Tensor,
-    p: Tensor,
-    keep: Tensor | None,
-    dynamics: Dynamics,
-) -> Tensor:
+def differentiable(chunk: Chunk, dynamics: Dynamics) -> Tensor:
     """The hidden states (K, B, H), by operations that autograd, vmap and jvp see through, to any order."""
-    h, states = h0, []
+    u, W, gain, shift, h0, A0, w, p, keep = chunk
+    h = h0
+    states: list[Tensor] = []
     for t in range(len(u)):
         previous = h if keep is None else h * keep[t].unsqueeze(-1)
         M = torch.stack(states, 1) if states else u.new_zeros(u.shape[1], 0, u.shape[2])
@@ -96,26 +109,11 @@ def differentiable(
     return torch.stack(states)
 
 
-def forward(
-    u: Tensor,
-    W: Tensor,
-    gain: Tensor | None,
-    shift: Tensor | None,
-    h0: Tensor,
-    A0: Tensor | None,
-    w: Tensor,
-    p: Tensor,
-    keep: Tensor | None,
-    dynamics: Dynamics,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The hidden states, and what `backward` wants to know of the way there.
-
-    Returns:
-        hs (K, B, H); queries h_0 … h_{S-1} (S, K, B, H); normals (N, K, B, H) and scales (N, K, B, 1) of the N layer
-        norms in a step.
-    """
+def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
+    """The hidden states, and what `backward` wants to know of the way there."""
+    u, W, gain, shift, h0, A0, w, p, keep = chunk
     K, B, H = u.shape
-    queries, normals, scales = (u.new_empty(n, K, B, size) for n, size in _saved(H, gain is not None, dynamics))
+    queries, normals, scales = (u.new_empty(n, K, B, size) for n, size in _sizes(H, gain is not None, dynamics))
     hs, M = u.new_empty(K, B, H), u.new_empty(B, K, H)
     h = h0
     for t in range(K):
@@ -127,33 +125,22 @@ def forward(
             queries[s, t] = query
         for n, (normal, scale) in enumerate(norms):
             normals[n, t], scales[n, t] = normal, scale
-    return hs, queries, normals, scales
+    return Saved(hs, queries, normals, scales)
 
 
-def _saved(H: int, layer_norm: bool, dynamics: Dynamics) -> tuple[tuple[int, int], ...]:
+def _sizes(H: int, layer_norm: bool, dynamics: Dynamics) -> tuple[tuple[int, int], ...]:
+    """The first and last sizes of queries, normals and scales."""
     norms = (dynamics.inner_steps + dynamics.normalize_start) if layer_norm else 0
     return (dynamics.inner_steps, H), (norms, H), (norms, 1)
 
 
-def backward(
-    grad_hs: Tensor,
-    hs: Tensor,
-    queries: Tensor,
-    normals: Tensor,
-    scales: Tensor,
-    W: Tensor,
-    gain: Tensor | None,
-    h0: Tensor,
-    A0: Tensor | None,
-    w: Tensor,
-    p: Tensor,
-    keep: Tensor | None,
-    dynamics: Dynamics,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics) -> Gradients:
     """Gradients of u, W, gain, shift, h0, A0, w and p, from that of the hidden states.
 
     Those of gain, shift and A0 are empty where the forward had none.
     """
+    _, W, gain, _, h0, A0, w, p, keep = chunk
+    hs, queries, normals, scales = saved
     K, B, H = hs.shape
     M = hs.transpose(0, 1).contiguous()  # (B, K, H)
     sustained = dynamics.settling == "sustained"
@@ -218,39 +205,34 @@ def backward(
     return grad_u, grad_W, grad_gain, grad_shift, from_next, grad_A0, grad_w, grad_p
 
 
-# The same two functions three times over: for autograd, and as operators that torch.compile takes as they are.
+# The same two functions for autograd, and as operators that torch.compile takes as they are.
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, inner_steps, settling, nonlinearity, normalize_start = inputs
-    ctx.dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
+    ctx.dynamics = Dynamics(*inputs[9:])
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *output)
+    ctx.save_for_backward(*inputs[:9], *output)
 
 
 def _backward(ctx: Any, grad_hs: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    *inputs, hs, queries, normals, scales = ctx.saved_tensors
-    u, W, gain, shift, h0, A0, w, p, keep = inputs
-    d = ctx.dynamics
+    chunk, saved = Chunk(*ctx.saved_tensors[:9]), Saved(*ctx.saved_tensors[9:])
+    rest = (None,) * 5  # keep and the dynamics
     if grad_hs is None:
-        return (None,) * 13
+        return (None,) * 8 + rest
     if torch.compiler.is_compiling():
-        args = (W, gain, h0, A0, w, p, keep, d.inner_steps, d.settling, d.nonlinearity, d.normalize_start)
-        grads = backward_op(grad_hs, hs, queries, normals, scales, *args)
+        grads = backward_op(grad_hs, *saved, *chunk, *astuple(ctx.dynamics))
     elif torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
-        return (*_differentiable_backward(ctx, grad_hs, inputs), None, None, None, None, None)
+        return *_differentiable_backward(ctx, grad_hs, chunk), *rest
     else:
-        grads = backward(grad_hs, hs, queries, normals, scales, W, gain, h0, A0, w, p, keep, d)
-    given = (u, W, gain, shift, h0, A0, w, p)
-    return (*(None if i is None else g for i, g in zip(given, grads, strict=True)), None, None, None, None, None)
+        grads = backward(grad_hs, chunk, saved, ctx.dynamics)
+    return *(None if given is None else grad for given, grad in zip(chunk, grads, strict=False)), *rest
 
 
-def _differentiable_backward(ctx: Any, grad_hs: Tensor, inputs: list[Tensor | None]) -> list[Tensor | None]:
+def _differentiable_backward(ctx: Any, grad_hs: Tensor, chunk: Chunk) -> list[Tensor | None]:
     # Aliases, so that the gradient of W, say, stops here and leaves out what h0 owes to W.
-    aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
-    *_, keep = aliases
-    hs = differentiable(*aliases[:-1], keep, ctx.dynamics)  # type: ignore[arg-type]
+    aliases: Any = [None if tensor is None else tensor.view_as(tensor) for tensor in chunk]
+    hs = differentiable(Chunk(*aliases), ctx.dynamics)
     wanted = [i for i in range(8) if ctx.needs_input_grad[i]]
     found = torch.autograd.grad(hs, [aliases[i] for i in wanted], grad_hs, create_graph=True, allow_unused=True)
     grads: list[Tensor | None] = [None] * 8
@@ -263,8 +245,8 @@ class ChunkFunction(torch.autograd.Function):
     """`forward` with `backward` as its derivative, and `differentiable` as its derivative's."""
 
     @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        return forward(*args[:9], Dynamics(*args[9:]))
+    def forward(*args: Any) -> Saved:
+        return forward(Chunk(*args[:9]), Dynamics(*args[9:]))
 
     setup_context = staticmethod(_setup_context)
     backward = staticmethod(_backward)
@@ -287,13 +269,13 @@ def forward_op(
     normalize_start: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    return forward(u, W, gain, shift, h0, A0, w, p, keep, dynamics)
+    return forward(Chunk(u, W, gain, shift, h0, A0, w, p, keep), dynamics)
 
 
 @forward_op.register_fake
-def _(u: Tensor, W: Any, gain: Any, shift: Any, h0: Any, A0: Any, w: Any, p: Any, keep: Any, *dynamics: Any) -> Any:
-    saved = _saved(u.shape[-1], gain is not None, Dynamics(*dynamics))
-    return torch.empty_like(u), *(u.new_empty(n, *u.shape[:2], size) for n, size in saved)
+def _(u: Tensor, W: Tensor, gain: Tensor | None, *others: Any) -> Any:
+    sizes = _sizes(u.shape[-1], gain is not None, Dynamics(*others[-4:]))
+    return torch.empty_like(u), *(u.new_empty(n, *u.shape[:2], size) for n, size in sizes)
 
 
 @torch.library.custom_op("fastweights::chunk_backward", mutates_args=())
@@ -303,8 +285,10 @@ def backward_op(
     queries: Tensor,
     normals: Tensor,
     scales: Tensor,
+    u: Tensor,
     W: Tensor,
     gain: Tensor | None,
+    shift: Tensor | None,
     h0: Tensor,
     A0: Tensor | None,
     w: Tensor,
@@ -316,19 +300,14 @@ def backward_op(
     normalize_start: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    return backward(grad_hs, hs, queries, normals, scales, W, gain, h0, A0, w, p, keep, dynamics)
+    chunk = Chunk(u, W, gain, shift, h0, A0, w, p, keep)
+    return backward(grad_hs, chunk, Saved(hs, queries, normals, scales), dynamics)
 
 
 @backward_op.register_fake
-def _(
-    grad_hs: Any, hs: Tensor, queries: Any, normals: Any, scales: Any,
-    W: Tensor, gain: Tensor | None, h0: Tensor, A0: Tensor | None, w: Tensor, p: Tensor, keep: Any, *dynamics: Any,
-) -> Any:  # fmt: skip
-    nothing = hs.new_empty(0)
-    norm = [nothing, nothing] if gain is None else [torch.empty_like(gain), torch.empty_like(gain)]
-    A = nothing if A0 is None else torch.empty_like(A0)
-    likes = [torch.empty_like(tensor) for tensor in (hs, W)] + norm + [torch.empty_like(h0), A]
-    return *likes, torch.empty_like(w), torch.empty_like(p)
+def _(grad_hs: Tensor, *others: Any) -> Any:
+    chunk = Chunk(*others[4:13])
+    return tuple(grad_hs.new_empty(0 if tensor is None else tensor.shape) for tensor in chunk[:8])
 
 
 forward_op.register_autograd(_backward, setup_context=_setup_context)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -124,13 +125,10 @@ class _FastWeightsBase(nn.Module):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        shown = {"num_layers": 1, "inner_steps": 1, "decay": None, "rate": None, "layer_norm": True}
-        shown |= {"normalize_start": False, "settling": "sustained", "nonlinearity": "relu", "batch_first": False}
-        shown |= {"dropout": 0.0, "bidirectional": False, "learn_decay": False, "learn_rate": False, "backend": "auto"}
-        for name, usual in shown.items():
-            value = getattr(self, name, usual)
-            if value != usual:
-                text += f", {name}={value}"
+        for name, option in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, None)
+            if isinstance(value, int | float | str) and value != option.default and "size" not in name:
+                text += f", {name}={value!r}"
         return text
 
 
@@ -305,7 +303,7 @@ class FastWeights(_FastWeightsBase):
         T, B = batch.x.shape[:2]
         rows, S, like = len(self._suffixes), self.inner_steps, self._like
         hidden, attention = like.new_zeros(rows, T, S + 1, B, self.hidden_size), like.new_zeros(rows, T, S, B, T)
-        observed: _Observed = []
+        observed: list[tuple[Tensor, Tensor]] = []
         self._run(batch, state, observed)
         for row, (states, paid) in enumerate(observed):
             hidden[row], attention[row] = states, paid
@@ -318,8 +316,7 @@ class FastWeights(_FastWeightsBase):
 
     @property
     def _like(self) -> Tensor:
-        weight: Tensor = self.weight_hh_l0
-        return weight
+        return cast(Tensor, self.weight_hh_l0)
 
     def _arrange(
         self,
@@ -428,8 +425,8 @@ class FastWeightsCell(_FastWeightsBase):
         store: Tensor | None = None,
         read: Tensor | None = None,
     ) -> FastWeightsState:
-        """The state after one step of x, (B, I) or (I,), with signals of shape (B,) or (): see `FastWeights.forward`."""
-        H, like = self.hidden_size, self.weight_hh
+        """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
+        H, like = self.hidden_size, cast(Tensor, self.weight_hh)
         checks.inputs(x, (1, 2), self.input_size, like)
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
         for name, signal in signals.items():

@@ -7,6 +7,7 @@ chunk rather than per step. Both are the paper's equations, exactly.
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ class Slow(NamedTuple):
 def chunk_length(T: int, H: int) -> int:
     """How many steps attend to each other before they are folded into A."""
     length = min(max(H, 64), 256)
-    return T if T <= 2 * length else length
+    return length if T > 2 * length else T
 
 
 def weigh(
@@ -81,17 +82,17 @@ def weigh(
 def _run_chunk(
     u: Tensor, slow: Slow, h0: Tensor, A0: Tensor | None, w: Tensor, p: Tensor, keep: Tensor | None, dynamics: Dynamics
 ) -> Tensor:
-    tensors = (u, *slow, h0, A0, w, p, keep)
+    stretch = chunk.Chunk(u, *slow, h0, A0, w, p, keep)
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return chunk.differentiable(*tensors, dynamics)
-    options = (dynamics.inner_steps, dynamics.settling, dynamics.nonlinearity, dynamics.normalize_start)
-    if torch.compiler.is_compiling():
-        return chunk.forward_op(*tensors, *options)[0]
+        return chunk.differentiable(stretch, dynamics)
     hs: Tensor
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-        hs = chunk.ChunkFunction.apply(*tensors, *options)[0]  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling():
+        hs = chunk.forward_op(*stretch, *astuple(dynamics))[0]
+        return hs
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in stretch):
+        hs = chunk.ChunkFunction.apply(*stretch, *astuple(dynamics))[0]  # type: ignore[no-untyped-call]
     else:
-        hs = chunk.forward(*tensors, dynamics)[0]
+        hs = chunk.forward(stretch, dynamics).hs
     return hs
 
 
@@ -144,7 +145,7 @@ def observe(
     T, wiped = len(u), _blank(controls)
     keep = None if wiped is None else (~wiped).to(u.dtype)
     w, p = weigh(T, decay, rate, controls, u)
-    hs, queries, _, _ = chunk.forward(u, *slow, h0, A0, w[:, :T], p[:, :T], keep, dynamics)
+    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w[:, :T], p[:, :T], keep), dynamics)
     hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", queries, hs)
     return hidden, scores * w[:, :T].transpose(0, 1).unsqueeze(1)

@@ -62,7 +62,7 @@ def floor_error(pairs: int = 4) -> Fraction:
                 sum((series[total - j] / factorial(j) for j in range(min(m, total) + 1)), Fraction(0))
                 for total in range(pairs + 1)
             ]
-        return series[pairs] * factorial(pairs) / len(digits) ** pairs
+        return series[pairs] * Fraction(factorial(pairs), len(digits) ** pairs)
 
     expected_maximum = sum((1 - probability_of_at_most(m) for m in range(pairs)), Fraction(0))
     return 1 - expected_maximum / pairs

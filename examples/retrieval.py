@@ -1,6 +1,6 @@
 """Train a fast-weights net to remember which digit stood behind which letter, and look at what it learned.
 
-    python examples/retrieval.py [--pairs 3] [--units 50] [--updates 5000] [--seed 0]
+    python examples/retrieval.py [--pairs 3] [--units 100] [--updates 6000] [--seed 0]
 
 The paper's task has four pairs; three are learned in about a minute and show the same.
 """
@@ -38,7 +38,7 @@ class Net(nn.Module):
 def train(net: Net, pairs: int, updates: int, generator: torch.Generator) -> float:
     """Adam on fresh strings until fresh strings are answered; returns the error on them."""
     optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
-    started, report = time.monotonic(), max(1, updates // 10)
+    started, report = time.monotonic(), max(1, updates // 12)
     error = 1.0
     for update in range(1, updates + 1):
         tokens, answers = retrieval.sample(128, pairs, generator=generator)
@@ -78,8 +78,8 @@ def show(net: Net, string: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3, help="letter-digit pairs to remember (the paper: 4)")
-    parser.add_argument("--units", type=int, default=50, help="recurrent units")
-    parser.add_argument("--updates", type=int, default=5000, help="batches of 128 strings, at most")
+    parser.add_argument("--units", type=int, default=100, help="recurrent units")
+    parser.add_argument("--updates", type=int, default=6000, help="batches of 128 strings, at most")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if not 1 <= args.pairs <= 26 or args.units < 1 or args.updates < 1:

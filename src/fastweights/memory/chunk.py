@@ -55,9 +55,9 @@ def _slope(h: Tensor, nonlinearity: str) -> Tensor:
 
 def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
     """Give v mean 0 and variance 1 over the features; also, what it was multiplied by."""
-    variance, mean = torch.var_mean(v, -1, correction=0, keepdim=True)
-    scale = torch.rsqrt(variance + EPS)
-    return (v - mean) * scale, scale
+    centred = v - v.mean(-1, keepdim=True)
+    scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPS)
+    return centred * scale, scale
 
 
 def _normalize_backward(grad: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
@@ -189,8 +189,7 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics) ->
     if keep is not None:
         previous = previous * keep.unsqueeze(-1)
     grad_W = grad_u.reshape(-1, H).T @ previous.reshape(-1, H)
-    nothing = hs.new_empty(0)
-    grad_gain = grad_shift = grad_A0 = nothing
+    grad_gain, grad_shift, grad_A0 = (hs.new_empty(0) for _ in range(3))
     if gain is not None:
         grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
     grad_p = p.new_zeros(B, K)

@@ -145,6 +145,9 @@ class FastWeightsState:
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.h, self.A))
 
+    def __reduce__(self) -> tuple[type[FastWeightsState], tuple[Tensor, Tensor]]:
+        return FastWeightsState, (self.h, self.A)
+
     def __repr__(self) -> str:
         shape, size = tuple(self.h.shape), self.h.shape[-1]
         return f"FastWeightsState(h={shape}, A={(*shape, size)}, dtype={self.h.dtype}, device={self.h.device})"

@@ -1,0 +1,67 @@
+"""FastWeightsCell: one step, equal to the layer step by step."""
+
+import pytest
+import torch
+
+from fastweights import FastWeights, FastWeightsCell
+
+OPTIONS = [
+    {},
+    {"inner_steps": 3, "settling": "identity", "nonlinearity": "tanh"},
+    {"layer_norm": False, "bias": False, "rate": 0.1},
+    {"normalize_start": True, "learn_decay": True, "learn_rate": True},
+]
+
+
+def twins(options):
+    layer = FastWeights(3, 5, **options, dtype=torch.float64)
+    cell = FastWeightsCell(3, 5, **options, dtype=torch.float64)
+    torch.nn.init.uniform_(layer.weight_hh_l0, -0.5, 0.5)
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    return layer, cell
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("controlled", [True, False])
+def test_equals_the_layer_step_by_step(options, controlled):
+    layer, cell = twins(options)
+    x = torch.randn(9, 2, 3, dtype=torch.float64)
+    signals = {}
+    if controlled:
+        signals = {"reset": torch.rand(9, 2) < 0.3, "wipe": torch.rand(9, 2) < 0.3}
+        signals |= {"store": torch.rand(9, 2), "read": torch.rand(9, 2)}
+    output, end = layer(x, **signals)
+    state = None
+    for t in range(9):
+        state = cell(x[t], state, **{name: signal[t] for name, signal in signals.items()})
+        torch.testing.assert_close(state.h, output[t])
+    torch.testing.assert_close(state.A, end.A[0])
+    grads = torch.autograd.grad(state.h.sum() + state.A.sum(), cell.weight_hh)
+    torch.testing.assert_close(grads, torch.autograd.grad(end.h.sum() + end.A.sum(), layer.weight_hh_l0))
+
+
+def test_without_a_batch():
+    layer, cell = twins({})
+    x = torch.randn(4, 3, dtype=torch.float64)
+    state = None
+    for step in x:
+        state = cell(step, state, read=torch.tensor(1.0))
+    assert state.h.shape == (5,)
+    assert state.A.shape == (5, 5)
+    torch.testing.assert_close(state.h, layer(x)[0][-1])
+
+
+def test_bad_input_is_named():
+    cell = FastWeightsCell(3, 5)
+    with pytest.raises(ValueError, match=r"x must have 3 features.*got 4"):
+        cell(torch.randn(2, 4))
+    with pytest.raises(ValueError, match=r"x must have 1 or 2 dimensions"):
+        cell(torch.randn(7, 2, 3))
+    with pytest.raises(ValueError, match=r"state must have h of shape \(2, 5\), got \(3, 5\)"):
+        cell(torch.randn(2, 3), cell(torch.randn(3, 3)))
+    with pytest.raises(ValueError, match=r"reset must have shape \(2,\)"):
+        cell(torch.randn(2, 3), reset=torch.ones(3, dtype=torch.bool))
+
+
+def test_repr():
+    assert repr(FastWeightsCell(3, 5, bias=False, rate=0.1)) == "FastWeightsCell(3, 5, rate=0.1)"

@@ -1,0 +1,64 @@
+"""A `FastWeights` layer computed by the oracle: the paper's equations, layer by layer and way by way."""
+
+import torch
+from torch import Tensor
+
+from fastweights import FastWeights, FastWeightsState
+from fastweights.memory import equations
+from fastweights.memory.equations import AttentionMemory, Dynamics, MatrixMemory, SlowWeights
+
+
+def slow_weights(layer: FastWeights, suffix: str) -> SlowWeights:
+    names = ("weight_hh", "weight_ih", "bias", "norm_weight", "norm_bias")
+    return SlowWeights(*(getattr(layer, name + suffix) for name in names))
+
+
+def backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence reversed within its own length, one by one."""
+    ends = [len(x)] * x.shape[1] if lengths is None else lengths.tolist()
+    turned = [torch.cat((x[:end, b].flip(0), x[end:, b])) for b, end in enumerate(ends)]
+    return torch.stack(turned, 1) if turned else x
+
+
+def reference(
+    layer: FastWeights,
+    x: Tensor,
+    state: FastWeightsState | None = None,
+    *,
+    form: type[MatrixMemory] | type[AttentionMemory] = MatrixMemory,
+    lengths: Tensor | None = None,
+    reset: Tensor | None = None,
+    wipe: Tensor | None = None,
+    store: Tensor | None = None,
+    read: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output (T, B, ways·H), h (layers·ways, B, H) and A (layers·ways, B, H, H), for x (T, B, I)."""
+    B, H, ways = x.shape[1], layer.hidden_size, 1 + layer.bidirectional
+    dynamics = Dynamics(layer.inner_steps, layer.settling, layer.nonlinearity, layer.normalize_start)
+    hs, As = [], []
+    for number in range(layer.num_layers):
+        outputs = []
+        for way in range(ways):
+            row, suffix = number * ways + way, f"_l{number}" + ("_reverse" if way else "")
+            decay = getattr(layer, "decay_logit" + suffix).sigmoid() if layer.learn_decay else x.new_tensor(layer.decay)
+            rate = getattr(layer, "rate_log" + suffix).exp() if layer.learn_rate else x.new_tensor(layer.rate)
+            h0 = x.new_zeros(B, H) if state is None else state.h[row]
+            memory = form(x.new_zeros(B, H, H) if state is None else state.A[row], decay, rate)
+            signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+            given = x
+            if way:
+                given = backwards(x, lengths)
+                for name, signal in signals.items():
+                    if signal is not None and name in ("reset", "wipe"):  # before t means: between t-1 and t
+                        signal = torch.cat((signal[1:], torch.zeros_like(signal[:1])))
+                        if lengths is not None:
+                            signal = signal & (torch.arange(len(x)).unsqueeze(1) < lengths - 1)
+                    signals[name] = None if signal is None else backwards(signal, lengths)
+            output, h = equations.run(
+                given, h0, memory, slow_weights(layer, suffix), dynamics, lengths=lengths, **signals
+            )
+            outputs.append(backwards(output, lengths) if way else output)
+            hs.append(h)
+            As.append(memory.A)
+        x = torch.cat(outputs, -1)
+    return x, torch.stack(hs), torch.stack(As)

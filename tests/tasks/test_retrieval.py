@@ -1,0 +1,70 @@
+"""The retrieval task is the paper's: four pairs, letters once, digits as often as they come."""
+
+from collections import Counter
+from itertools import product
+
+import pytest
+import torch
+
+from fastweights.tasks import retrieval
+
+
+def strings(count, pairs=4, seed=0):
+    tokens, answers = retrieval.sample(count, pairs, generator=torch.Generator().manual_seed(seed))
+    return [retrieval.decode(row) for row in tokens], answers.tolist()
+
+
+def is_the_papers_task(strings, answers):
+    for string, answer in zip(strings, answers, strict=True):
+        letters, digits, query = string[0:8:2], string[1:8:2], string[10]
+        assert len(string) == 11
+        assert string[8:10] == "??"
+        assert len(set(letters)) == 4
+        assert digits[letters.index(query)] == str(answer)
+    distinct = sum(len(set(string[1:8:2])) == 4 for string in strings) / len(strings)
+    assert distinct == pytest.approx(0.9 * 0.8 * 0.7, abs=0.03)
+
+
+def test_the_law_holds():
+    is_the_papers_task(*strings(5000))
+
+
+@pytest.mark.parametrize("pairs", [3, 5])
+def test_the_law_fails_on_another_number_of_pairs(pairs):
+    with pytest.raises(AssertionError):
+        is_the_papers_task(*strings(100, pairs))
+
+
+def test_the_law_fails_on_distinct_digits():
+    some, answers = strings(5000)
+    easier = [pair for pair in zip(some, answers, strict=True) if len(set(pair[0][1:8:2])) == 4]
+    with pytest.raises(AssertionError):
+        is_the_papers_task(*zip(*easier, strict=True))
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 4])
+def test_the_floor_is_exact(pairs):
+    right = sum(max(Counter(values).values()) for values in product(range(10), repeat=pairs))
+    assert 1 - retrieval.floor_error(pairs) == pytest.approx(right / 10**pairs / pairs)
+
+
+def test_the_floor_is_what_a_model_without_retrieval_reaches():
+    some, answers = strings(20_000)
+    commonest = [int(Counter(string[1:8:2]).most_common(1)[0][0]) for string in some]
+    error = sum(a != b for a, b in zip(commonest, answers, strict=True)) / len(answers)
+    assert error == pytest.approx(float(retrieval.floor_error(4)), abs=0.01)
+    assert float(retrieval.floor_error(4)) == 0.6165
+
+
+def test_strings_and_tokens_both_ways():
+    assert retrieval.decode(retrieval.encode("c9k8j3f1??c")) == "c9k8j3f1??c"
+    with pytest.raises(ValueError, match="string must be of a-z, 0-9 and"):
+        retrieval.encode("C9!")
+    with pytest.raises(ValueError, match="pairs must be from 1 to 26"):
+        retrieval.sample(1, 27)
+
+
+def test_every_place_is_asked_for():
+    some, _ = strings(4000)
+    places = Counter(string[0:8:2].index(string[10]) for string in some)
+    assert all(count == pytest.approx(1000, rel=0.15) for count in places.values())

@@ -21,7 +21,7 @@ def test_the_stream_forgets_nothing():
 
 
 def test_retrieval_leaves_the_floor_behind():
-    done = run("retrieval.py", "--pairs", "2", "--units", "50", "--updates", "1500")
+    done = run("retrieval.py", "--updates", "1500")
     assert done.returncode == 0, done.stderr
     error, floor = re.search(r"Error on fresh strings: ([\d.]+)% \(without retrieval ([\d.]+)%\)", done.stdout).groups()
     assert float(floor) == 45.0

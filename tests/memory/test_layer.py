@@ -112,12 +112,18 @@ def test_equals_the_equations(case, form):
 @given(cases(dtype=torch.float32, longest=20))
 def test_equals_the_equations_in_float32(case):
     layer, x, state, signals = case
+    # One or two features, normalised, are little more than a sign: they make rounding errors grow without bound.
+    assume(layer.hidden_size > 2)
     exact = copy.deepcopy(layer).double()
     kept = {name: s.detach().double() if s.is_floating_point() else s for name, s in signals.items()}
-    ours, _ = layer(x, state, **signals)
-    theirs, _, _ = reference(exact, x.double(), state.to(torch.float64) if state else None, **kept)
-    if theirs.numel():
-        assert (ours.double() - theirs).abs().max() <= 1e-4 * max(1, theirs.abs().max().item())
+    twin = x.detach().double().requires_grad_()
+    output, _ = layer(x, state, **signals)
+    expected, _, _ = reference(exact, twin, state and state.to(torch.float64), **kept)
+    grads = gradients(projection(output), [x, *layer.parameters()])
+    expected_grads = gradients(projection(expected), [twin, *exact.parameters()])
+    for ours, theirs in zip([output, *grads], [expected, *expected_grads], strict=True):
+        if theirs.numel():
+            assert (ours.double() - theirs).abs().max() <= 1e-4 * max(1, theirs.abs().max().item())
 
 
 @pytest.mark.parametrize("T", [1, 2, 63, 65, 128, 129, 200, 300])

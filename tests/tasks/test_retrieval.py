@@ -16,8 +16,8 @@ def strings(count, pairs=4, seed=0):
 
 def is_the_papers_task(strings, answers):
     for string, answer in zip(strings, answers, strict=True):
-        letters, digits, query = string[0:8:2], string[1:8:2], string[10]
         assert len(string) == 11
+        letters, digits, query = string[0:8:2], string[1:8:2], string[10]
         assert string[8:10] == "??"
         assert len(set(letters)) == 4
         assert digits[letters.index(query)] == str(answer)

@@ -19,7 +19,7 @@ def sample(count: int, pairs: int = 4, *, generator: torch.Generator | None = No
 
     >>> tokens, answers = sample(3, generator=torch.Generator().manual_seed(0))
     >>> decode(tokens[0]), int(answers[0])
-    ('s0f0b0j5??j', 5)
+    ('m1c0d2s9??s', 9)
     """
     if not 1 <= pairs <= len(ascii_lowercase):
         raise ValueError(f"pairs must be from 1 to {len(ascii_lowercase)}, one letter each; got {pairs}")

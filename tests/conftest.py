@@ -1,9 +1,13 @@
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("default")
+checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=checks)
+settings.register_profile("ci", settings.get_profile("search"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "search")
 torch.set_num_threads(1)
 
 

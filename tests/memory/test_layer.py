@@ -112,18 +112,26 @@ def test_equals_the_equations(case, form):
 @given(cases(dtype=torch.float32, longest=20))
 def test_equals_the_equations_in_float32(case):
     layer, x, state, signals = case
-    # One or two features, normalised, are little more than a sign: they make rounding errors grow without bound.
-    assume(layer.hidden_size > 2)
     exact = copy.deepcopy(layer).double()
     kept = {name: s.detach().double() if s.is_floating_point() else s for name, s in signals.items()}
     twin = x.detach().double().requires_grad_()
-    output, _ = layer(x, state, **signals)
-    expected, _, _ = reference(exact, twin, state and state.to(torch.float64), **kept)
-    grads = gradients(projection(output), [x, *layer.parameters()])
-    expected_grads = gradients(projection(expected), [twin, *exact.parameters()])
-    for ours, theirs in zip([output, *grads], [expected, *expected_grads], strict=True):
-        if theirs.numel():
-            assert (ours.double() - theirs).abs().max() <= 1e-4 * max(1, theirs.abs().max().item())
+
+    def values_and_gradients(output, leaves):
+        return [output, *gradients(projection(output), leaves)]
+
+    true = values_and_gradients(
+        reference(exact, twin, state and state.to(torch.float64), **kept)[0], [twin, *exact.parameters()]
+    )
+    oracle = values_and_gradients(reference(layer, x, state, **signals)[0], [x, *layer.parameters()])
+    ours = values_and_gradients(layer(x, state, **signals)[0], [x, *layer.parameters()])
+
+    def error(tensors):
+        pairs = [(a, b) for a, b in zip(tensors, true, strict=True) if b.numel()]
+        return max([((a - b).abs().max() / b.abs().max().clamp(min=1)).item() for a, b in pairs], default=0.0)
+
+    # Normalising few features, or a state next to ReLU's corner, blows rounding errors up, the oracle's too.
+    assume(error(oracle) < 1e-5)
+    assert error(ours) < 1e-4
 
 
 @pytest.mark.parametrize("T", [1, 2, 63, 65, 128, 129, 200, 300])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from . import checks
+from . import checks, kernel
 from .batch import Batch
 from .equations import Dynamics
 from .scan import Controls, Slow, observe, scan
@@ -121,7 +121,9 @@ class _FastWeightsBase(nn.Module):
         with full_precision(x.device):
             if observed is not None:
                 observed.append(observe(u, slow, h0, A0, decay, rate, controls, dynamics))
-            return scan(u, slow, h0, A0, decay, rate, controls, dynamics, self._chunk_size)
+            fused = self.backend != "torch" and kernel.covers(u)
+            size = self._chunk_size
+            return scan(u, slow, h0, A0, decay, rate, controls, dynamics, fused=fused, chunk_size=size)
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"

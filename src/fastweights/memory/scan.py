@@ -7,13 +7,12 @@ chunk rather than per step. Both are the paper's equations, exactly.
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import chunk
+from . import autograd, chunk
 from .equations import Dynamics
 from .state import Fold
 
@@ -79,23 +78,6 @@ def weigh(
     return w, p
 
 
-def _run_chunk(
-    u: Tensor, slow: Slow, h0: Tensor, A0: Tensor | None, w: Tensor, p: Tensor, keep: Tensor | None, dynamics: Dynamics
-) -> Tensor:
-    stretch = chunk.Chunk(u, *slow, h0, A0, w, p, keep)
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return chunk.differentiable(stretch, dynamics)
-    hs: Tensor
-    if torch.compiler.is_compiling():
-        hs = chunk.forward_op(*stretch, *astuple(dynamics))[0]
-        return hs
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in stretch):
-        hs = chunk.ChunkFunction.apply(*stretch, *astuple(dynamics))[0]  # type: ignore[no-untyped-call]
-    else:
-        hs = chunk.forward(stretch, dynamics).hs
-    return hs
-
-
 def scan(
     u: Tensor,
     slow: Slow,
@@ -105,6 +87,8 @@ def scan(
     rate: float | Tensor,
     controls: Controls,
     dynamics: Dynamics,
+    *,
+    fused: bool = False,
     chunk_size: int | None = None,
 ) -> tuple[Tensor, Fold]:
     """Run the recurrence over u = C x + b, (T, B, H) with T > 0, from h0 (B, H) and A0 (B, H, H) or None for zero.
@@ -120,7 +104,9 @@ def scan(
         length = part.stop - part.start
         keep = None if wiped is None else (~wiped[part]).to(u.dtype)
         w, p = weigh(length, decay, rate, controls.part(part), u)
-        hs = _run_chunk(u[part], slow, h, A, w[:, :length], p[:, :length], keep, dynamics)
+        steps = None if controls.active is None else controls.active[part].sum(0)
+        stretch = chunk.Chunk(u[part], *slow, h, A, w[:, :length], p[:, :length], keep, steps)
+        hs = autograd.run(stretch, dynamics, fused)
         pieces.append(hs)
         fold = Fold(A, p[:, length], hs.transpose(0, 1), w[:, length])
         if part.stop < T:
@@ -145,7 +131,7 @@ def observe(
     T, wiped = len(u), _blank(controls)
     keep = None if wiped is None else (~wiped).to(u.dtype)
     w, p = weigh(T, decay, rate, controls, u)
-    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w[:, :T], p[:, :T], keep), dynamics)
+    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w[:, :T], p[:, :T], keep, None), dynamics)
     hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", queries, hs)
     return hidden, scores * w[:, :T].transpose(0, 1).unsqueeze(1)

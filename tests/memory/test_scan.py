@@ -49,16 +49,20 @@ def test_short_sequences_are_one_chunk_and_long_ones_are_not():
 
 
 def test_weights_by_hand():
-    w, p = weigh(3, 0.5, 2.0, Controls(), torch.empty(0))
-    assert w[0].tolist() == [[0, 0, 0], [2, 0, 0], [1, 2, 0], [0.5, 1, 2]]
-    assert p[0].tolist() == [1, 0.5, 0.25, 0.125]
+    w, p, w_end, p_end = weigh(3, 0.5, 2.0, Controls(), torch.empty(0))
+    assert w[0].tolist() == [[0, 0, 0], [2, 0, 0], [1, 2, 0]]
+    assert w_end[0].tolist() == [0.5, 1, 2]
+    assert p[0].tolist() == [1, 0.5, 0.25]
+    assert p_end.item() == 0.125
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_nothing_is_seen_across_a_reset(at):
     reset = torch.zeros(3, 1, dtype=torch.bool)
     reset[at] = True
-    w, p = weigh(3, 0.5, 2.0, Controls(reset=reset), torch.empty(0))
+    w, p, w_end, p_end = weigh(3, 0.5, 2.0, Controls(reset=reset), torch.empty(0))
     assert not w[0, at:, :at].any()
     assert not p[0, at:].any()
-    assert w[0, 3, 2] == 2
+    assert p_end.item() == 0
+    assert not w_end[0, :at].any()
+    assert w_end[0, 2] == 2

@@ -1,6 +1,5 @@
 """Chunks for autograd, and as operators that torch.compile takes as they are, by the kernel or by its torch twin."""
 
-from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -23,12 +22,12 @@ def run(chunk: Chunk, dynamics: Dynamics, fused: bool) -> Tensor:
     """The hidden states of a chunk (K, B, H), ready to be differentiated by whatever asks for it."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return differentiable(chunk, dynamics)
-    options = (*astuple(dynamics), fused)
+    options = (*dynamics, fused)
     hs: Tensor
     if torch.compiler.is_compiling():
         hs = forward_op(*chunk, *options)[0]
     elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in chunk):
-        hs = ChunkFunction.apply(*chunk, *options)[0]  # type: ignore[no-untyped-call]
+        hs = ChunkFunction.apply(*chunk, *options)  # type: ignore[no-untyped-call]
     else:
         hs = forward(chunk, dynamics, fused).hs
     return hs
@@ -36,7 +35,6 @@ def run(chunk: Chunk, dynamics: Dynamics, fused: bool) -> Tensor:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.dynamics, ctx.fused = Dynamics(*inputs[TENSORS:-1]), inputs[-1]
-    ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:TENSORS], *output)
 
@@ -48,7 +46,7 @@ def _backward(ctx: Any, grad_hs: Tensor | None, *_: Any) -> tuple[Tensor | None,
     if grad_hs is None:
         return (None,) * GRADIENTS + rest
     if torch.compiler.is_compiling():
-        grads = backward_op(grad_hs, *saved, *chunk, *astuple(ctx.dynamics), ctx.fused, weights)
+        grads = backward_op(grad_hs, *saved, *chunk, *ctx.dynamics, ctx.fused, weights)
     elif torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
         return *_differentiable_backward(ctx, grad_hs, chunk), *rest
     else:
@@ -74,10 +72,11 @@ class ChunkFunction(torch.autograd.Function):
     """A chunk with its hand-written backward, and `differentiable` for the derivatives of that."""
 
     @staticmethod
-    def forward(*args: Any) -> Saved:
-        return forward(Chunk(*args[:TENSORS]), Dynamics(*args[TENSORS:-1]), args[-1])
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        saved = forward(Chunk(*args[:TENSORS]), Dynamics(*args[TENSORS:-1]), args[-1])
+        _setup_context(ctx, args, saved)
+        return saved.hs
 
-    setup_context = staticmethod(_setup_context)
     backward = staticmethod(_backward)
 
 
@@ -87,7 +86,7 @@ def forward_op(
     W: Tensor,
     gain: Tensor | None,
     shift: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     A0: Tensor | None,
     w: Tensor,
     p: Tensor,
@@ -101,6 +100,11 @@ def forward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     return forward(Chunk(u, W, gain, shift, h0, A0, w, p, keep, steps), dynamics, fused)
+
+
+def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.mark_non_differentiable(*output[1:])
+    _setup_context(ctx, inputs, output)
 
 
 @forward_op.register_fake
@@ -121,7 +125,7 @@ def backward_op(
     W: Tensor,
     gain: Tensor | None,
     shift: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     A0: Tensor | None,
     w: Tensor,
     p: Tensor,
@@ -148,4 +152,4 @@ def _(grad_hs: Tensor, *others: Any) -> Any:
     return tuple(grad_hs.new_empty(shape) for shape in shapes)
 
 
-forward_op.register_autograd(_backward, setup_context=_setup_context)
+forward_op.register_autograd(_backward, setup_context=_setup_op_context)

@@ -108,9 +108,9 @@ class Batch:
             None if read is None else self.turn(read),
         )
 
-    def last(self, hs: Tensor, h0: Tensor) -> Tensor:
+    def last(self, hs: Tensor, h0: Tensor | None) -> Tensor:
         """Each sequence's own last state, (B, H), from hs (T, B, H); h0 where it has no step."""
         if self.lengths is None:
             return hs[-1]
         place = (self.lengths - 1).clamp(min=0).reshape(1, -1, 1).expand(1, *hs.shape[1:])
-        return torch.where(self.lengths.unsqueeze(-1) > 0, hs.gather(0, place).squeeze(0), h0)
+        return torch.where(self.lengths.unsqueeze(-1) > 0, hs.gather(0, place).squeeze(0), 0.0 if h0 is None else h0)

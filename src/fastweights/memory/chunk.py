@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
     W: Tensor  # (H, H)
     gain: Tensor | None  # (H,); None: no layer norm
     shift: Tensor | None  # (H,)
-    h0: Tensor  # (B, H)
+    h0: Tensor | None  # (B, H); None: zero
     A0: Tensor | None  # (B, H, H); None: zero
     w: Tensor  # (B or 1, K, K)
     p: Tensor  # (B or 1, K)
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 class Saved(NamedTuple):
     """What a chunk's forward leaves for its backward; N is the number of layer norms in a step.
 
-    The kernel keeps the rest in a layout of its own: `queries` only where there is an A0, all in `normals`, no `scales`.
+    The kernel has a layout of its own: `queries` only where there is an A0, all the rest in `normals`, no `scales`.
     """
 
     hs: Tensor  # (K, B, H)
@@ -101,7 +101,7 @@ def _recall(M: Tensor, w: Tensor, A0: Tensor | None, p: Tensor) -> Recall:
 def differentiable(chunk: Chunk, dynamics: Dynamics) -> Tensor:
     """The hidden states (K, B, H), by operations that autograd, vmap and jvp see through, to any order."""
     u, W, gain, shift, h0, A0, w, p, keep, _ = chunk
-    h = h0
+    h = u.new_zeros(u.shape[1:]) if h0 is None else h0
     states: list[Tensor] = []
     for t in range(len(u)):
         previous = h if keep is None else h * keep[t].unsqueeze(-1)
@@ -118,7 +118,7 @@ def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
     K, B, H = u.shape
     hs, queries, normals, scales = (u.new_empty(shape) for shape in saved_shapes(chunk, dynamics))
     M = u.new_empty(B, K, H)
-    h = h0
+    h = u.new_zeros(B, H) if h0 is None else h0
     for t in range(K):
         previous = h if keep is None else h * keep[t].unsqueeze(-1)
         recall = _recall(M[:, :t], w[:, t, :t], A0, p[:, t : t + 1])
@@ -142,9 +142,9 @@ def saved_shapes(chunk: Chunk, dynamics: Dynamics) -> tuple[tuple[int, ...], ...
 def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, weights: bool) -> Gradients:
     """Gradients of u, W, gain, shift, h0, A0, w and p, from that of the hidden states.
 
-    Those of gain, shift and A0 are empty where the forward had none, those of w and p where `weights` is False.
+    Those of gain, shift, h0 and A0 are empty where the forward had none, those of w and p where `weights` is False.
     """
-    _, W, gain, _, h0, A0, w, p, keep, _ = chunk
+    _, W, gain, _, _, A0, w, p, keep, _ = chunk
     hs, queries, normals, scales = saved
     K, B, H = hs.shape
     M = hs.transpose(0, 1).contiguous()  # (B, K, H)
@@ -162,11 +162,11 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, we
         grad_activated[n, t] = grad
         return _normalize_backward(grad * gain, normals[n, t], scales[n, t])
 
-    from_next = torch.zeros_like(h0)
+    from_next = torch.zeros_like(hs[0])
     for t in reversed(range(K)):
         past, weight = M[:, :t], w[:, t, :t]
         grad = grad_hs[t] + grad_M[:, t] + from_next
-        grad_z = torch.zeros_like(h0)
+        grad_z = torch.zeros_like(from_next)
         for s in reversed(range(dynamics.inner_steps)):
             after = hs[t] if s == dynamics.inner_steps - 1 else queries[s + 1, t]
             query = queries[s, t]
@@ -197,7 +197,8 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, we
     grad_W, grad_A0, grad_p = products(chunk, hs, queries, grad_u, grad_sums, weights)
     if weights:
         grad_w = grad_w.sum_to_size(w.shape)
-    return grad_u, grad_W, grad_gain, grad_shift, from_next, grad_A0, grad_w, grad_p
+    grad_h0 = hs.new_empty(0) if chunk.h0 is None else from_next
+    return grad_u, grad_W, grad_gain, grad_shift, grad_h0, grad_A0, grad_w, grad_p
 
 
 def products(
@@ -205,10 +206,10 @@ def products(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of W, A0 and p, which are matrix products over all steps at once; empty as in `backward`."""
     (K, B, H), A0, p = hs.shape, chunk.A0, chunk.p
-    previous = torch.cat((chunk.h0.unsqueeze(0), hs[:-1]))
-    if chunk.keep is not None:
-        previous = previous * chunk.keep.unsqueeze(-1)
-    grad_W = grad_u.reshape(-1, H).T @ previous.reshape(-1, H)
+    kept = grad_u if chunk.keep is None else grad_u * chunk.keep.unsqueeze(-1)
+    grad_W = kept[1:].reshape(-1, H).T @ hs[:-1].reshape(-1, H)
+    if chunk.h0 is not None:
+        grad_W = grad_W.addmm(kept[0].T, chunk.h0)
     if A0 is None:
         return grad_W, hs.new_empty(0), p.new_zeros(p.shape) if weights else hs.new_empty(0)
     S = len(queries)

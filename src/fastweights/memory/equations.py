@@ -13,7 +13,6 @@ The fast weights have two exact forms, `MatrixMemory` and `AttentionMemory`: the
 Any dtype; autograd does the backward.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -32,8 +31,7 @@ class SlowWeights(NamedTuple):
     shift: Tensor | None  # (H,)
 
 
-@dataclass(frozen=True)
-class Dynamics:
+class Dynamics(NamedTuple):
     """How a state settles: S, method 1 ("sustained") or 2 ("identity"), f, and whether h_0 is normalised too."""
 
     inner_steps: int = 1

@@ -106,7 +106,13 @@ class _FastWeightsBase(nn.Module):
                 parameter.zero_()
 
     def _scan(
-        self, x: Tensor, suffix: str, h0: Tensor, A0: Tensor | None, controls: Controls, observed: _Observed = None
+        self,
+        x: Tensor,
+        suffix: str,
+        h0: Tensor | None,
+        A0: Tensor | None,
+        controls: Controls,
+        observed: _Observed = None,
     ) -> tuple[Tensor, Fold]:
         """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
 
@@ -114,7 +120,9 @@ class _FastWeightsBase(nn.Module):
             return getattr(self, name + suffix)
 
         slow = Slow(weight("weight_hh"), weight("norm_weight"), weight("norm_bias"))
-        u = F.linear(x, weight("weight_ih"), weight("bias")).to(slow.W.dtype)
+        u = F.linear(x, weight("weight_ih"), weight("bias"))
+        if u.dtype != slow.W.dtype:  # under autocast
+            u = u.to(slow.W.dtype)
         decay = weight("decay_logit").sigmoid() if self.learn_decay else self.decay
         rate = weight("rate_log").exp() if self.learn_rate else self.rate
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
@@ -342,11 +350,8 @@ class FastWeights(_FastWeightsBase):
             zero = self._like.new_zeros
             shape = (rows, *batch.state_shape, H)
             return zero(0, B, ways * H), FastWeightsState(zero(shape), zero(*shape, H)) if state is None else state
-        if state is None:
-            h0 = self._like.new_zeros(rows, B, H)
-            A0 = None
-        else:
-            h0, A0 = state.h.reshape(rows, B, H), state.A.reshape(rows, B, H, H)
+        h0 = None if state is None else state.h.reshape(rows, B, H)
+        A0 = None if state is None else state.A.reshape(rows, B, H, H)
         output, last, folds = batch.x, [], []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -355,16 +360,16 @@ class FastWeights(_FastWeightsBase):
             for row in range(layer * ways, (layer + 1) * ways):
                 backwards = row % ways == 1
                 x, controls = (batch.turn(output), batch.turned_controls()) if backwards else (output, batch.controls)
-                before = None if A0 is None else A0[row]
-                hs, fold = self._scan(x, self._suffixes[row], h0[row], before, controls, observed)
-                last.append(batch.last(hs, h0[row]))
+                h, A = None if h0 is None else h0[row], None if A0 is None else A0[row]
+                hs, fold = self._scan(x, self._suffixes[row], h, A, controls, observed)
+                last.append(batch.last(hs, h))
                 folds.append(fold)
                 if controls.active is not None:
                     hs = torch.where(controls.active.unsqueeze(-1), hs, 0.0)
                 outputs.append(batch.turn(hs) if backwards else hs)
             output = outputs[0] if ways == 1 else torch.cat(outputs, -1)
-        h = torch.stack(last).reshape(rows, *batch.state_shape, H)
-        return output, FastWeightsState.from_folds(h, tuple(folds))
+        last_h = torch.stack(last).reshape(rows, *batch.state_shape, H)
+        return output, FastWeightsState.from_folds(last_h, tuple(folds))
 
 
 class FastWeightsCell(_FastWeightsBase):
@@ -440,7 +445,7 @@ class FastWeightsCell(_FastWeightsBase):
         given = {name: None if signal is None else signal.unsqueeze(0) for name, signal in signals.items()}
         batch = Batch.arrange(x.unsqueeze(0), None, given, self.input_size, False, like)
         B = batch.x.shape[1]
-        h0 = like.new_zeros(B, H) if state is None else state.h.reshape(B, H)
+        h0 = None if state is None else state.h.reshape(B, H)
         A0 = None if state is None else state.A.reshape(B, H, H)
         hs, fold = self._scan(batch.x, "", h0, A0, batch.controls)
         return FastWeightsState.from_folds(hs[0].reshape(*x.shape[:-1], H), (fold,))

@@ -7,6 +7,7 @@ chunk rather than per step. Both are the paper's equations, exactly.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -44,29 +45,53 @@ def chunk_length(T: int, H: int) -> int:
     return length if T > 2 * length else T
 
 
-def weigh(
-    K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor
-) -> tuple[Tensor, Tensor]:
-    """How strongly each of K steps, and then the step after them, sees the states before it.
+class Weights(NamedTuple):
+    """How strongly each of K steps, and then the step after them, sees what is before it."""
 
-    Returns w (B or 1, K+1, K), the weight of state τ at step t, and p (B or 1, K+1), that of the A from before.
-    The last row is what is left at the end; `read` has no part in it.
-    """
+    w: Tensor  # (B or 1, K, K): state τ at step t
+    p: Tensor  # (B or 1, K): the A from before
+    w_end: Tensor  # (B or 1, K)
+    p_end: Tensor  # (B or 1,)
+
+
+def weigh(K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor) -> Weights:
+    """Decay, rate and controls as weights of the past; the last row, what is left at the end, has no part in `read`."""
+    fixed = not isinstance(decay, Tensor) and not isinstance(rate, Tensor)
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if fixed and not traced and not any(control is not None for control in controls):
+        return _plain_weights(K, decay, rate, like.dtype, like.device)
+    return _weights(K, decay, rate, controls, like.dtype, like.device)
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_weights(K: int, decay: float, rate: float, dtype: torch.dtype, device: torch.device) -> Weights:
+    with torch.inference_mode(False):  # they outlive the call that asked first
+        return _weights(K, decay, rate, Controls(), dtype, device)
+
+
+def _weights(
+    K: int,
+    decay: float | Tensor,
+    rate: float | Tensor,
+    controls: Controls,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Weights:
     active, reset, _, store, read = (None if c is None else c.T for c in controls)  # (B, K)
-    steps = torch.arange(K + 1, device=like.device)
+    steps = torch.arange(K + 1, device=device)
     before = steps[:, None] > steps[None, :K]  # (K+1, K)
     clock = steps.unsqueeze(0)
     if active is not None:
         clock = torch.cat((active.new_zeros(len(active), 1, dtype=torch.long), active.cumsum(1)), 1)
-    age = (clock[:, :, None] - clock[:, None, :K] - 1).clamp(min=0).to(like.dtype)
-    w, p = rate * decay**age, decay ** clock.to(like.dtype)
+    age = (clock[:, :, None] - clock[:, None, :K] - 1).clamp(min=0).to(dtype)
+    w, p = rate * decay**age, decay ** clock.to(dtype)
     if reset is not None:
         episode = reset.cumsum(1)
         at = torch.cat((episode, episode[:, -1:]), 1)
         before = before & (at[:, :, None] == episode[:, None, :])
         p = torch.where(at == 0, p, 0.0)
     if active is not None:
-        present = active.to(like.dtype)
+        present = active.to(dtype)
         store = present if store is None else store * present
         read = present if read is None else read * present
     w = torch.where(before, w, 0.0)
@@ -75,13 +100,13 @@ def weigh(
     if read is not None:
         readings = torch.cat((read, torch.ones_like(read[:, :1])), 1)
         w, p = w * readings[:, :, None], p * readings
-    return w, p
+    return Weights(w[:, :K], p[:, :K], w[:, K], p[:, K])
 
 
 def scan(
     u: Tensor,
     slow: Slow,
-    h0: Tensor,
+    h0: Tensor | None,
     A0: Tensor | None,
     decay: float | Tensor,
     rate: float | Tensor,
@@ -91,7 +116,7 @@ def scan(
     fused: bool = False,
     chunk_size: int | None = None,
 ) -> tuple[Tensor, Fold]:
-    """Run the recurrence over u = C x + b, (T, B, H) with T > 0, from h0 (B, H) and A0 (B, H, H) or None for zero.
+    """Run the recurrence over u = C x + b, (T, B, H) with T > 0, from h0 (B, H) and A0 (B, H, H), None for zero.
 
     Returns the hidden states (T, B, H), meaningless where a step is not active, and the fast weights at the end of
     each sequence, ready to be folded.
@@ -103,12 +128,12 @@ def scan(
         part = slice(start, min(start + K, T))
         length = part.stop - part.start
         keep = None if wiped is None else (~wiped[part]).to(u.dtype)
-        w, p = weigh(length, decay, rate, controls.part(part), u)
+        w, p, w_end, p_end = weigh(length, decay, rate, controls.part(part), u)
         steps = None if controls.active is None else controls.active[part].sum(0)
-        stretch = chunk.Chunk(u[part], *slow, h, A, w[:, :length], p[:, :length], keep, steps)
+        stretch = chunk.Chunk(u if K >= T else u[part], *slow, h, A, w, p, keep, steps)
         hs = autograd.run(stretch, dynamics, fused)
         pieces.append(hs)
-        fold = Fold(A, p[:, length], hs.transpose(0, 1), w[:, length])
+        fold = Fold(A, p_end, hs, w_end)
         if part.stop < T:
             h, A = hs[-1], fold.matrix()
     return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)), fold
@@ -117,7 +142,7 @@ def scan(
 def observe(
     u: Tensor,
     slow: Slow,
-    h0: Tensor,
+    h0: Tensor | None,
     A0: Tensor | None,
     decay: float | Tensor,
     rate: float | Tensor,
@@ -130,11 +155,11 @@ def observe(
     """
     T, wiped = len(u), _blank(controls)
     keep = None if wiped is None else (~wiped).to(u.dtype)
-    w, p = weigh(T, decay, rate, controls, u)
-    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w[:, :T], p[:, :T], keep, None), dynamics)
+    w, p, _, _ = weigh(T, decay, rate, controls, u)
+    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w, p, keep, None), dynamics)
     hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", queries, hs)
-    return hidden, scores * w[:, :T].transpose(0, 1).unsqueeze(1)
+    return hidden, scores * w.transpose(0, 1).unsqueeze(1)
 
 
 def _blank(controls: Controls) -> Tensor | None:

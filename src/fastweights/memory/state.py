@@ -29,13 +29,14 @@ class Fold(NamedTuple):
 
     before: Tensor | None  # (B, H, H)
     before_strength: Tensor  # (B or 1,)
-    states: Tensor  # (B, T, H)
+    states: Tensor  # (T, B, H)
     strengths: Tensor  # (B or 1, T)
 
     def matrix(self) -> Tensor:
         """A, (B, H, H), as part of the graph that the states belong to."""
         with full_precision(self.states.device):
-            A = (self.strengths.unsqueeze(-1) * self.states).transpose(1, 2) @ self.states
+            states = self.states.transpose(0, 1)
+            A = (self.strengths.unsqueeze(-1) * states).transpose(1, 2) @ states
             if self.before is not None:
                 A = A + self.before_strength[:, None, None] * self.before
             return A

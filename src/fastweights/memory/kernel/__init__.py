@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import platform
+import struct
 import sysconfig
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,16 +25,8 @@ DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 LANES = {torch.float32: 16, torch.float64: 8}
 
 
-class _Chunk(ctypes.Structure):
-    """`fw_chunk` of scan.h."""
-
-    _fields_ = (
-        [(name, ctypes.c_int64) for name in ("K", "B", "H", "S", "identity", "use_tanh", "normalize_start")]
-        + [(name, ctypes.c_int64) for name in ("w_stride", "p_stride", "threads")]
-        + [(name, ctypes.c_void_p) for name in ("u", "W", "gain", "shift", "h0", "A0", "w", "p", "keep", "steps")]
-        + [(name, ctypes.c_void_p) for name in ("hs", "saved", "queries", "grad_hs", "grad_u", "grad_h0")]
-        + [(name, ctypes.c_void_p) for name in ("grad_norm", "grad_w", "grad_sums")]
-    )
+# `fw_chunk` of scan.h: every field is 64 bits wide, numbers first, then pointers.
+_pack = struct.Struct("10q20Q").pack
 
 
 class Status(NamedTuple):
@@ -88,54 +81,51 @@ def saved_shapes(chunk: Chunk, dynamics: Dynamics) -> tuple[tuple[int, ...], ...
 def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunk.forward`."""
     hs, queries, buffer, nothing = (chunk.u.new_empty(shape) for shape in saved_shapes(chunk, dynamics))
-    outputs = {"hs": hs, "saved": buffer, "queries": None if chunk.A0 is None else queries}
-    _call("forward", chunk, dynamics, outputs)
+    asked = 0 if chunk.A0 is None else queries.data_ptr()
+    _call("forward", chunk, dynamics, hs.data_ptr(), buffer.data_ptr(), asked, 0, 0, 0, 0, 0, 0, 0)
     return Saved(hs, queries, buffer, nothing)
 
 
 def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, weights: bool) -> Gradients:
     """As `fastweights.memory.chunk.backward`."""
-    (K, B, H), A0 = chunk.u.shape, chunk.A0
-    hs, queries, buffer, nothing = saved
-    grad_u, grad_h0 = torch.empty_like(hs), hs.new_empty(B, H)
-    grad_norm = hs.new_empty(len(buffer), 2, H) if chunk.gain is not None else None
-    grad_w = hs.new_zeros(B, K, K) if weights else None
-    grad_sums = None if A0 is None else torch.empty_like(queries)
-    outputs = {"saved": buffer, "grad_hs": grad_hs.contiguous(), "grad_u": grad_u, "grad_h0": grad_h0}
-    _call("backward", chunk, dynamics, outputs | {"grad_norm": grad_norm, "grad_w": grad_w, "grad_sums": grad_sums})
-    grad_W, grad_A0, grad_p = products(chunk, hs, queries, grad_u, nothing if grad_sums is None else grad_sums, weights)
-    grad_gain, grad_shift = hs.new_empty(0), hs.new_empty(0)
-    if grad_norm is not None:
-        grad_gain, grad_shift = grad_norm.sum(0).clone().unbind(0)
-        grad_gain, grad_shift = grad_gain.clone(), grad_shift.clone()
-    new_w = hs.new_empty(0) if grad_w is None else grad_w.sum_to_size(chunk.w.shape)
-    return grad_u, grad_W, grad_gain, grad_shift, grad_h0, grad_A0, new_w, grad_p
-
-
-def _call(name: str, chunk: Chunk, dynamics: Dynamics, outputs: dict[str, Tensor | None]) -> None:
     K, B, H = chunk.u.shape
+    hs, queries, buffer, _ = saved
+    empty = hs.new_empty
+    grad_hs = grad_hs.contiguous()
+    grad_u, grad_h0 = empty((K, B, H)), empty(0 if chunk.h0 is None else (B, H))
+    grad_gain, grad_shift = (empty(0 if chunk.gain is None else H) for _ in range(2))
+    grad_w = hs.new_zeros(B, K, K) if weights else empty(0)
+    grad_sums = empty(queries.shape)
+    tensors = (grad_hs, grad_u, grad_h0, grad_gain, grad_shift, grad_w, grad_sums)
+    pointers = (tensor.data_ptr() for tensor in tensors)  # 0 where there is nothing to write
+    _call("backward", chunk, dynamics, 0, buffer.data_ptr(), 0, *pointers)
+    grad_W, grad_A0, grad_p = products(chunk, hs, queries, grad_u, grad_sums, weights)
+    if weights:
+        grad_w = grad_w.sum_to_size(chunk.w.shape)
+    return grad_u, grad_W, grad_gain, grad_shift, grad_h0, grad_A0, grad_w, grad_p
+
+
+def _call(name: str, chunk: Chunk, dynamics: Dynamics, *others: int) -> None:
+    """Call the library; `others` point to contiguous tensors that were made for it."""
+    K, B, H = chunk.u.shape
+    # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
+    given = [None if tensor is None else tensor.contiguous() for tensor in chunk]
     w, p = chunk.w, chunk.p
-    if w.stride()[1:] != (K, 1):
-        w = w.contiguous()
-    if p.stride(1) != 1:
-        p = p.contiguous()
-    # These live until the call returns; the library never holds on to a pointer.
-    tensors = {field: tensor for field, tensor in chunk._asdict().items() if tensor is not None}
-    tensors = {field: tensor.contiguous() for field, tensor in tensors.items()} | {"w": w, "p": p}
-    tensors |= {field: tensor for field, tensor in outputs.items() if tensor is not None}
-    arguments = _Chunk(
-        K=K,
-        B=B,
-        H=H,
-        S=dynamics.inner_steps,
-        identity=dynamics.settling == "identity",
-        use_tanh=dynamics.nonlinearity == "tanh",
-        normalize_start=dynamics.normalize_start,
-        w_stride=0 if w.shape[0] == 1 else w.stride(0),
-        p_stride=0 if p.shape[0] == 1 else p.stride(0),
-        threads=torch.get_num_threads(),
-        **{field: tensor.data_ptr() for field, tensor in tensors.items()},
+    given[6] = w = w if w.stride()[1:] == (K, 1) else w.contiguous()
+    given[7] = p = p if p.stride(1) == 1 else p.contiguous()
+    arguments = _pack(
+        K,
+        B,
+        H,
+        dynamics.inner_steps,
+        dynamics.settling == "identity",
+        dynamics.nonlinearity == "tanh",
+        dynamics.normalize_start,
+        0 if w.shape[0] == 1 else w.stride(0),
+        0 if p.shape[0] == 1 else p.stride(0),
+        torch.get_num_threads(),
+        *[0 if tensor is None else tensor.data_ptr() for tensor in given],
+        *others,
     )
-    function = getattr(status().library, f"fw_{name}_{DTYPES[chunk.u.dtype]}")
-    if function(ctypes.byref(arguments)):
+    if getattr(status().library, f"fw_{name}_{DTYPES[chunk.u.dtype]}")(arguments):
         raise MemoryError(f"not enough memory for {K} steps of {B} sequences with {H} units")

@@ -25,6 +25,36 @@ template <class T> struct Lanes {
     static constexpr int64_t count = 2 * in_vector;
 };
 
+// VL vectors of VL numbers, rows to columns.
+inline void transpose(Lanes<float>::V (&v)[8]) {
+    Lanes<float>::V a[8], c[8];
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        a[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; ++k) {
+            c[i + 2 * k] = __builtin_shufflevector(a[i + k], a[i + 2 + k], 0, 1, 8, 9, 4, 5, 12, 13);
+            c[i + 2 * k + 1] = __builtin_shufflevector(a[i + k], a[i + 2 + k], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; ++i) {
+        v[i] = __builtin_shufflevector(c[i], c[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        v[i + 4] = __builtin_shufflevector(c[i], c[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+inline void transpose(Lanes<double>::V (&v)[4]) {
+    Lanes<double>::V a[4];
+    for (int i = 0; i < 4; i += 2) {
+        a[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 4, 2, 6);
+        a[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 1, 5, 3, 7);
+    }
+    for (int i = 0; i < 2; ++i) {
+        v[i] = __builtin_shufflevector(a[i], a[i + 2], 0, 1, 4, 5);
+        v[i + 2] = __builtin_shufflevector(a[i], a[i + 2], 2, 3, 6, 7);
+    }
+}
+
 // 64-byte aligned scratch memory that frees itself.
 template <class T> struct Scratch {
     T *data;
@@ -46,6 +76,8 @@ template <class T> struct Kernel {
     const int64_t K, B, H, S, N;
     const bool norm, norm_start, identity, use_tanh;
     const T *u, *W, *gain, *shift, *h0, *A0, *w, *p, *keep;
+    const std::vector<T> zeros;
+    std::vector<T> sums;  // of the gradients of gain and shift, per block
 
     explicit Kernel(const fw_chunk &chunk)
         : c(chunk), K(c.K), B(c.B), H(c.H), S(c.S), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
@@ -53,7 +85,7 @@ template <class T> struct Kernel {
           u(static_cast<const T *>(c.u)), W(static_cast<const T *>(c.W)), gain(static_cast<const T *>(c.gain)),
           shift(static_cast<const T *>(c.shift)), h0(static_cast<const T *>(c.h0)),
           A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)), p(static_cast<const T *>(c.p)),
-          keep(static_cast<const T *>(c.keep)) {}
+          keep(static_cast<const T *>(c.keep)), zeros(c.H) {}
 
     int64_t blocks() const { return (B + L - 1) / L; }
     // Saved by forward for backward, in V, per block: states (K, H), queries (S, K, H), normals (N, K, H),
@@ -99,27 +131,50 @@ template <class T> struct Kernel {
 
     // Rows of `source` (…, B, H), one per lane, into lanes; zero where there is no sequence, or past its end.
     void gather(const Block &b, const T *source, int64_t t, V *lanes, bool all_steps) const {
-        T *out = reinterpret_cast<T *>(lanes);
-        for (int64_t l = 0; l < L; ++l) {
-            if (b.lane[l] >= 0 && (all_steps || t < b.steps[l])) {
-                const T *row = source + (t * B + b.lane[l]) * H;
-                for (int64_t h = 0; h < H; ++h) out[h * L + l] = row[h];
-            } else {
-                for (int64_t h = 0; h < H; ++h) out[h * L + l] = 0;
+        for (int64_t half = 0; half < 2; ++half) {
+            const T *row[VL];
+            for (int64_t l = 0; l < VL; ++l) {
+                const int64_t lane = half * VL + l, sequence = b.lane[lane];
+                const bool there = sequence >= 0 && (all_steps || t < b.steps[lane]);
+                row[l] = there ? source + (t * B + sequence) * H : zeros.data();
             }
+            int64_t h = 0;
+            for (; h + VL <= H; h += VL) {
+                V square[VL];
+                for (int64_t l = 0; l < VL; ++l) std::memcpy(&square[l], row[l] + h, sizeof(V));
+                transpose(square);
+                for (int64_t k = 0; k < VL; ++k) lanes[2 * (h + k) + half] = square[k];
+            }
+            T *out = reinterpret_cast<T *>(lanes) + half * VL;
+            for (; h < H; ++h)
+                for (int64_t l = 0; l < VL; ++l) out[h * L + l] = row[l][h];
         }
     }
 
     // The way back: zero past a sequence's end.
     void scatter(const Block &b, const V *lanes, int64_t t, T *target) const {
-        const T *in = reinterpret_cast<const T *>(lanes);
-        for (int64_t l = 0; l < L; ++l) {
-            if (b.lane[l] < 0) continue;
-            T *row = target + (t * B + b.lane[l]) * H;
-            if (t < b.steps[l])
-                for (int64_t h = 0; h < H; ++h) row[h] = in[h * L + l];
-            else
-                std::fill(row, row + H, T(0));
+        for (int64_t half = 0; half < 2; ++half) {
+            T *row[VL];
+            for (int64_t l = 0; l < VL; ++l) {
+                const int64_t lane = half * VL + l, sequence = b.lane[lane];
+                row[l] = sequence < 0 ? nullptr : target + (t * B + sequence) * H;
+                if (row[l] && t >= b.steps[lane]) {
+                    std::fill(row[l], row[l] + H, T(0));
+                    row[l] = nullptr;
+                }
+            }
+            int64_t h = 0;
+            for (; h + VL <= H; h += VL) {
+                V square[VL];
+                for (int64_t k = 0; k < VL; ++k) square[k] = lanes[2 * (h + k) + half];
+                transpose(square);
+                for (int64_t l = 0; l < VL; ++l)
+                    if (row[l]) std::memcpy(row[l] + h, &square[l], sizeof(V));
+            }
+            const T *in = reinterpret_cast<const T *>(lanes) + half * VL;
+            for (; h < H; ++h)
+                for (int64_t l = 0; l < VL; ++l)
+                    if (row[l]) row[l][h] = in[h * L + l];
         }
     }
 
@@ -250,7 +305,7 @@ template <class T> struct Kernel {
             for (int64_t i = 0; i < H * H; ++i) out[i * L + l] = b.lane[l] < 0 ? T(0) : A0[b.lane[l] * H * H + i];
     }
 
-    void forward(int64_t index, const std::vector<int64_t> &order) const {
+    void forward(int64_t index, const std::vector<int64_t> &order) {
         const Block b = block(index, order, static_cast<V *>(c.saved));
         T *hs = static_cast<T *>(c.hs);
         Scratch<V> scratch(H * 2 * 3 + (A0 ? H * H * 2 : 0));
@@ -259,7 +314,8 @@ template <class T> struct Kernel {
         for (int64_t t = 0; t < b.K; ++t) {
             gather(b, u, t, z, false);
             const V *previous = t ? state(b, t - 1) : before;
-            if (t == 0) gather(b, h0, 0, before, true);
+            if (t == 0 && h0) gather(b, h0, 0, before, true);
+            else if (t == 0) std::memset(before, 0, H * 2 * sizeof(V));
             if (keep) {
                 V mask[2];
                 kept(b, t, mask);
@@ -349,7 +405,7 @@ template <class T> struct Kernel {
             }
     }
 
-    void backward(int64_t index, const std::vector<int64_t> &order) const {
+    void backward(int64_t index, const std::vector<int64_t> &order) {
         const Block b = block(index, order, static_cast<V *>(c.saved));
         Scratch<V> scratch(H * 2 * (6 + b.K) + (A0 ? H * H * 2 : 0));
         V *grad = scratch.data, *grad_z = grad + 2 * H, *grad_q = grad_z + 2 * H, *from_next = grad_q + 2 * H;
@@ -405,12 +461,12 @@ template <class T> struct Kernel {
         }
         T *grad_h0 = static_cast<T *>(c.grad_h0);
         const T *flat = reinterpret_cast<const T *>(from_next);
-        for (int64_t l = 0; l < L; ++l)
+        for (int64_t l = 0; l < L && grad_h0; ++l)
             if (b.lane[l] >= 0)
                 for (int64_t h = 0; h < H; ++h) grad_h0[b.lane[l] * H + h] = flat[h * L + l];
         if (norm) {
             // A sum per block: their total, taken in the order of the blocks, does not depend on who computed them.
-            T *totals = static_cast<T *>(c.grad_norm) + index * 2 * H;
+            T *totals = sums.data() + index * 2 * H;
             for (int64_t k = 0; k < 2 * H; ++k) {
                 const T *lanes = reinterpret_cast<const T *>(grad_gain + 2 * k);  // grad_shift follows grad_gain
                 T total = 0;
@@ -420,36 +476,46 @@ template <class T> struct Kernel {
         }
     }
 
-    int run(void (Kernel::*work)(int64_t, const std::vector<int64_t> &) const) const {
-        try {
-            const std::vector<int64_t> places = order();
-            const int64_t count = blocks();
-            const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(c.threads, count)));
-            bool failed = false;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-            for (int64_t index = 0; index < count; ++index) {
-                try {
-                    (this->*work)(index, places);
-                } catch (const std::bad_alloc &) {
-#pragma omp atomic write
-                    failed = true;
-                }
+    void add_up() const {
+        T *total[2] = {static_cast<T *>(c.grad_gain), static_cast<T *>(c.grad_shift)};
+        for (int which = 0; which < 2; ++which)
+            for (int64_t h = 0; h < H; ++h) {
+                total[which][h] = 0;
+                for (int64_t index = 0; index < blocks(); ++index)
+                    total[which][h] += sums[(index * 2 + which) * H + h];
             }
-            return failed ? 1 : 0;
-        } catch (const std::bad_alloc &) {
-            return 1;
+    }
+
+    int run(void (Kernel::*work)(int64_t, const std::vector<int64_t> &)) {
+        const std::vector<int64_t> places = order();
+        const int64_t count = blocks();
+        const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(c.threads, count)));
+        int failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+        for (int64_t index = 0; index < count; ++index) {
+            try {
+                (this->*work)(index, places);
+            } catch (const std::bad_alloc &) {
+#pragma omp atomic write
+                failed = 1;
+            }
         }
+        return failed;
     }
 };
 
-template <class T> int forward(const fw_chunk *chunk) {
-    const Kernel<T> kernel(*chunk);
-    return kernel.run(&Kernel<T>::forward);
-}
-
-template <class T> int backward(const fw_chunk *chunk) {
-    const Kernel<T> kernel(*chunk);
-    return kernel.run(&Kernel<T>::backward);
+// 0, or 1 when memory ran out.
+template <class T> int run(const fw_chunk *chunk, bool forward) {
+    try {
+        Kernel<T> kernel(*chunk);
+        if (forward) return kernel.run(&Kernel<T>::forward);
+        kernel.sums.resize(chunk->gain ? kernel.blocks() * 2 * chunk->H : 0);
+        const int failed = kernel.run(&Kernel<T>::backward);
+        if (chunk->gain) kernel.add_up();
+        return failed;
+    } catch (const std::bad_alloc &) {
+        return 1;
+    }
 }
 
 }  // namespace
@@ -458,8 +524,8 @@ extern "C" {
 int64_t fw_abi(void) { return FW_ABI; }
 int64_t fw_lanes_f32(void) { return Lanes<float>::count; }
 int64_t fw_lanes_f64(void) { return Lanes<double>::count; }
-int fw_forward_f32(const fw_chunk *chunk) { return forward<float>(chunk); }
-int fw_forward_f64(const fw_chunk *chunk) { return forward<double>(chunk); }
-int fw_backward_f32(const fw_chunk *chunk) { return backward<float>(chunk); }
-int fw_backward_f64(const fw_chunk *chunk) { return backward<double>(chunk); }
+int fw_forward_f32(const fw_chunk *chunk) { return run<float>(chunk, true); }
+int fw_forward_f64(const fw_chunk *chunk) { return run<double>(chunk, true); }
+int fw_backward_f32(const fw_chunk *chunk) { return run<float>(chunk, false); }
+int fw_backward_f64(const fw_chunk *chunk) { return run<double>(chunk, false); }
 }

@@ -1,4 +1,4 @@
-// What Python hands to the kernel. kernel/__init__.py has the same struct; FW_ABI tells when they disagree.
+// What Python hands to the kernel: kernel/__init__.py packs the same, and FW_ABI tells when they disagree.
 #pragma once
 #include <stdint.h>
 
@@ -9,11 +9,11 @@ typedef struct {
     int64_t identity, use_tanh, normalize_start;      // dynamics
     int64_t w_stride, p_stride;                       // between sequences; 0: the same for all
     int64_t threads;
-    const void *u, *W, *gain, *shift, *h0, *A0;       // (K, B, H), (H, H), (H) or null, (H) or null, (B, H), (B, H, H) or null
+    const void *u, *W, *gain, *shift, *h0, *A0;       // (K, B, H), (H, H), (H) or null, (H) or null, (B, H) or null, (B, H, H) or null
     const void *w, *p, *keep;                         // (…, K, K), (…, K), (K, B) or null
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
     void *hs, *saved, *queries;                       // (K, B, H), see saved_per_block, (S, K, B, H) or null
     const void *grad_hs;                              // (K, B, H)
-    void *grad_u, *grad_h0, *grad_norm;               // (K, B, H), (B, H), (blocks, 2, H)
+    void *grad_u, *grad_h0, *grad_gain, *grad_shift;  // (K, B, H), (B, H) or null, (H) or null, (H) or null
     void *grad_w, *grad_sums;                         // (B, K, K) zeroed or null, (S, K, B, H) or null
 } fw_chunk;

@@ -368,7 +368,7 @@ class FastWeights(_FastWeightsBase):
                     hs = torch.where(controls.active.unsqueeze(-1), hs, 0.0)
                 outputs.append(batch.turn(hs) if backwards else hs)
             output = outputs[0] if ways == 1 else torch.cat(outputs, -1)
-        last_h = torch.stack(last).reshape(rows, *batch.state_shape, H)
+        last_h = (last[0].clone() if rows == 1 else torch.stack(last)).reshape(rows, *batch.state_shape, H)
         return output, FastWeightsState.from_folds(last_h, tuple(folds))
 
 

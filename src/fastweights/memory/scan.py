@@ -27,6 +27,9 @@ class Controls(NamedTuple):
     store: Tensor | None = None
     read: Tensor | None = None
 
+    def absent(self) -> bool:
+        return self.active is self.reset is self.wipe is self.store is self.read is None
+
     def part(self, steps: slice) -> Controls:
         return Controls(*(None if control is None else control[steps] for control in self))
 
@@ -56,10 +59,10 @@ class Weights(NamedTuple):
 
 def weigh(K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor) -> Weights:
     """Decay, rate and controls as weights of the past; the last row, what is left at the end, has no part in `read`."""
-    fixed = not isinstance(decay, Tensor) and not isinstance(rate, Tensor)
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if fixed and not traced and not any(control is not None for control in controls):
-        return _plain_weights(K, decay, rate, like.dtype, like.device)
+    if isinstance(decay, float) and isinstance(rate, float) and controls.absent():
+        traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if not traced:
+            return _plain_weights(K, decay, rate, like.dtype, like.device)
     return _weights(K, decay, rate, controls, like.dtype, like.device)
 
 
@@ -122,15 +125,15 @@ def scan(
     each sequence, ready to be folded.
     """
     T, _, H = u.shape
-    K = chunk_size or chunk_length(T, H)
+    K = min(chunk_size or chunk_length(T, H), T)
     wiped, pieces, h, A = _blank(controls), [], h0, A0
     for start in range(0, T, K):
         part = slice(start, min(start + K, T))
-        length = part.stop - part.start
+        length = part.stop - start
         keep = None if wiped is None else (~wiped[part]).to(u.dtype)
-        w, p, w_end, p_end = weigh(length, decay, rate, controls.part(part), u)
+        w, p, w_end, p_end = weigh(length, decay, rate, controls if length == T else controls.part(part), u)
         steps = None if controls.active is None else controls.active[part].sum(0)
-        stretch = chunk.Chunk(u if K >= T else u[part], *slow, h, A, w, p, keep, steps)
+        stretch = chunk.Chunk(u if length == T else u[part], *slow, h, A, w, p, keep, steps)
         hs = autograd.run(stretch, dynamics, fused)
         pieces.append(hs)
         fold = Fold(A, p_end, hs, w_end)
@@ -164,6 +167,8 @@ def observe(
 
 def _blank(controls: Controls) -> Tensor | None:
     """Where the hidden state is zero before the step, (T, B): resets, wipes, and steps past the end."""
+    if controls.absent():
+        return None
     ends = None if controls.active is None else ~controls.active
     places = [place for place in (controls.reset, controls.wipe, ends) if place is not None]
     if not places:

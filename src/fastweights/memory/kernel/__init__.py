@@ -72,10 +72,12 @@ def covers(like: Tensor) -> bool:
 def saved_shapes(chunk: Chunk, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns."""
     K, B, H = chunk.u.shape
-    S, lanes = dynamics.inner_steps, LANES[chunk.u.dtype]
-    norms = 0 if chunk.gain is None else S + dynamics.normalize_start
+    S, lanes, norm = dynamics.inner_steps, LANES[chunk.u.dtype], chunk.gain is not None
+    start = norm and dynamics.normalize_start
+    trails, norms = S + (norm if S else start), norm * S + start
     queries = (0,) if chunk.A0 is None else (S, K, B, H)
-    return (K, B, H), queries, ((B + lanes - 1) // lanes, K * (H * (1 + S + norms) + norms) * lanes), (0,)
+    per_block = (trails * K * H + norms * K + S * (K * (K - 1) // 2)) * lanes
+    return (K, B, H), queries, ((B + lanes - 1) // lanes, per_block), (0,)
 
 
 def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
@@ -98,7 +100,7 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, we
     grad_sums = empty(queries.shape)
     tensors = (grad_hs, grad_u, grad_h0, grad_gain, grad_shift, grad_w, grad_sums)
     pointers = (tensor.data_ptr() for tensor in tensors)  # 0 where there is nothing to write
-    _call("backward", chunk, dynamics, 0, buffer.data_ptr(), 0, *pointers)
+    _call("backward", chunk, dynamics, hs.data_ptr(), buffer.data_ptr(), 0, *pointers)
     grad_W, grad_A0, grad_p = products(chunk, hs, queries, grad_u, grad_sums, weights)
     if weights:
         grad_w = grad_w.sum_to_size(chunk.w.shape)

@@ -55,18 +55,25 @@ inline void transpose(Lanes<double>::V (&v)[4]) {
     }
 }
 
-// 64-byte aligned scratch memory that frees itself.
-template <class T> struct Scratch {
-    T *data;
-    explicit Scratch(size_t count) {
-        size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-        data = static_cast<T *>(std::aligned_alloc(64, bytes ? bytes : 64));
-        if (!data) throw std::bad_alloc();
-    }
+// Memory that a thread keeps for the next block, 64-byte aligned.
+struct Scratch {
+    void *data = nullptr;
+    size_t size = 0;
     ~Scratch() { std::free(data); }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
+    template <class V> V *take(size_t count) {
+        const size_t bytes = (count * sizeof(V) + 63) / 64 * 64;
+        if (bytes > size) {
+            std::free(data);
+            size = 0;
+            data = std::aligned_alloc(64, bytes);
+            if (!data) throw std::bad_alloc();
+            size = bytes;
+        }
+        return static_cast<V *>(data);
+    }
 };
+
+thread_local Scratch scratch;
 
 template <class T> struct Kernel {
     using V = typename Lanes<T>::V;
@@ -77,7 +84,7 @@ template <class T> struct Kernel {
     const bool norm, norm_start, identity, use_tanh;
     const T *u, *W, *gain, *shift, *h0, *A0, *w, *p, *keep;
     const std::vector<T> zeros;
-    std::vector<T> sums;  // of the gradients of gain and shift, per block
+    std::vector<T> sums, W_transposed;  // for backward: gradients of gain and shift per block
 
     explicit Kernel(const fw_chunk &chunk)
         : c(chunk), K(c.K), B(c.B), H(c.H), S(c.S), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
@@ -88,9 +95,12 @@ template <class T> struct Kernel {
           keep(static_cast<const T *>(c.keep)), zeros(c.H) {}
 
     int64_t blocks() const { return (B + L - 1) / L; }
-    // Saved by forward for backward, in V, per block: states (K, H), queries (S, K, H), normals (N, K, H),
-    // scales (N, K), each pair of vectors.
-    int64_t saved_per_block() const { return K * 2 * (H * (1 + S + N) + N); }
+
+    // What forward saves for backward, in pairs of vectors per block. A trail (s, K, H) for s = 0 … S: h_s, or where it
+    // came out of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the
+    // scales (N, K) of the layer norms, and the scores (S, K (K-1) / 2).
+    int64_t trails() const { return S + (S ? norm : norm_start); }
+    int64_t saved_per_block() const { return 2 * (trails() * K * H + N * K + S * (K * (K - 1) / 2)); }
 
     // Sequences in order of their length, so that those of a block end together.
     std::vector<int64_t> order() const {
@@ -105,10 +115,10 @@ template <class T> struct Kernel {
         int64_t lane[L];   // which sequence; -1: none
         int64_t steps[L];  // how many of its steps count
         int64_t K;         // how many steps to run
-        V *states, *queries, *normals, *scales;
+        V *states, *trail, *scales, *scores;
     };
 
-    Block block(int64_t index, const std::vector<int64_t> &order, V *saved) const {
+    Block block(int64_t index, const std::vector<int64_t> &order) const {
         Block b;
         b.K = 0;
         for (int64_t l = 0; l < L; ++l) {
@@ -117,17 +127,20 @@ template <class T> struct Kernel {
             b.steps[l] = place < B ? (c.steps ? c.steps[b.lane[l]] : K) : 0;
             b.K = std::max(b.K, b.steps[l]);
         }
-        b.states = saved + index * saved_per_block();
-        b.queries = b.states + K * H * 2;
-        b.normals = b.queries + S * K * H * 2;
-        b.scales = b.normals + N * K * H * 2;
+        b.states = nullptr;
+        b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
+        b.scales = b.trail + trails() * K * H * 2;
+        b.scores = b.scales + N * K * 2;
         return b;
     }
 
     V *state(const Block &b, int64_t t) const { return b.states + t * H * 2; }
-    V *query(const Block &b, int64_t s, int64_t t) const { return b.queries + (s * K + t) * H * 2; }
-    V *normal(const Block &b, int64_t n, int64_t t) const { return b.normals + (n * K + t) * H * 2; }
+    V *trail(const Block &b, int64_t s, int64_t t) const { return b.trail + (s * K + t) * H * 2; }
     V *scale(const Block &b, int64_t n, int64_t t) const { return b.scales + (n * K + t) * 2; }
+    V *score(const Block &b, int64_t s, int64_t t) const { return b.scores + (s * (K * (K - 1) / 2) + t * (t - 1) / 2) * 2; }
+    bool normalized(int64_t s) const { return s ? norm : norm_start; }
+    // Which of the step's layer norms h_s came out of.
+    int64_t which_norm(int64_t s) const { return s - !norm_start; }
 
     // Rows of `source` (…, B, H), one per lane, into lanes; zero where there is no sequence, or past its end.
     void gather(const Block &b, const T *source, int64_t t, V *lanes, bool all_steps) const {
@@ -193,17 +206,15 @@ template <class T> struct Kernel {
         for (int64_t l = 0; l < L; ++l) flat[l] = b.lane[l] < 0 ? T(0) : keep[t * B + b.lane[l]];
     }
 
-    // out[i] += Σ_k W[i, k] in[k] (or W[k, i], transposed) for R rows from i on.
-    template <int R> void rows(int64_t i, bool transposed, const V *in, V *out) const {
-        const int64_t step = transposed ? 1 : H, along = transposed ? H : 1;
-        const T *first = W + i * step;
+    // out[i] += Σ_k matrix[i, k] in[k] for R rows from i on.
+    template <int R> void rows(int64_t i, const T *matrix, const V *in, V *out) const {
+        const T *first = matrix + i * H;
         V sum[R][2];
         for (int r = 0; r < R; ++r) sum[r][0] = out[2 * (i + r)], sum[r][1] = out[2 * (i + r) + 1];
         for (int64_t k = 0; k < H; ++k) {
             const V x0 = in[2 * k], x1 = in[2 * k + 1];
-            const T *column = first + k * along;
             for (int r = 0; r < R; ++r) {
-                const T weight = column[r * step];
+                const T weight = first[r * H + k];
                 sum[r][0] += weight * x0;
                 sum[r][1] += weight * x1;
             }
@@ -211,14 +222,14 @@ template <class T> struct Kernel {
         for (int r = 0; r < R; ++r) out[2 * (i + r)] = sum[r][0], out[2 * (i + r) + 1] = sum[r][1];
     }
 
-    void multiply(bool transposed, const V *in, V *out) const {
+    void multiply(const T *matrix, const V *in, V *out) const {
         int64_t i = 0;
-        for (; i + 5 <= H; i += 5) rows<5>(i, transposed, in, out);
+        for (; i + 5 <= H; i += 5) rows<5>(i, matrix, in, out);
         switch (H - i) {
-        case 4: rows<4>(i, transposed, in, out); break;
-        case 3: rows<3>(i, transposed, in, out); break;
-        case 2: rows<2>(i, transposed, in, out); break;
-        case 1: rows<1>(i, transposed, in, out); break;
+        case 4: rows<4>(i, matrix, in, out); break;
+        case 3: rows<3>(i, matrix, in, out); break;
+        case 2: rows<2>(i, matrix, in, out); break;
+        case 1: rows<1>(i, matrix, in, out); break;
         }
     }
 
@@ -233,31 +244,48 @@ template <class T> struct Kernel {
         }
     }
 
+    // Σ_h f(h) for both vectors of a row, in two chains each so that additions overlap.
+    template <class F> void sum(F f, V *total) const {
+        V even[2] = {}, odd[2] = {};
+        int64_t i = 0;
+        for (; i + 4 <= 2 * H; i += 4) {
+            even[0] += f(i), even[1] += f(i + 1);
+            odd[0] += f(i + 2), odd[1] += f(i + 3);
+        }
+        if (i < 2 * H) even[0] += f(i), even[1] += f(i + 1);
+        total[0] = even[0] + odd[0], total[1] = even[1] + odd[1];
+    }
+
     // out = f(LN[in]); leaves the normalised sums and their scale behind.
-    void normalize(V *in, V *normals, V *scales, V *out) const {
-        for (int half = 0; half < 2; ++half) {
-            V sum{}, squares{};
-            for (int64_t h = 0; h < H; ++h) sum += in[2 * h + half];
-            const V mean = sum / T(H);
-            for (int64_t h = 0; h < H; ++h) {
-                const V centred = in[2 * h + half] - mean;
-                squares += centred * centred;
-            }
-            V scale = squares / T(H) + T(1e-5);
-            T *flat = reinterpret_cast<T *>(&scale);
-            for (int64_t l = 0; l < VL; ++l) flat[l] = T(1) / std::sqrt(flat[l]);
-            scales[half] = scale;
-            for (int64_t h = 0; h < H; ++h) {
-                const V normal = (in[2 * h + half] - mean) * scale;
+    void normalize(const V *in, V *normals, V *scales, V *out) const {
+        V mean[2], variance[2];
+        sum([=](int64_t i) { return in[i]; }, mean);
+        mean[0] /= T(H), mean[1] /= T(H);
+        sum([=, &mean](int64_t i) { return (in[i] - mean[i & 1]) * (in[i] - mean[i & 1]); }, variance);
+        for (int half = 0; half < 2; ++half)
+            for (int64_t l = 0; l < VL; ++l) scales[half][l] = T(1) / std::sqrt(variance[half][l] / T(H) + T(1e-5));
+        const V scale[2] = {scales[0], scales[1]}, zero{};
+        for (int64_t h = 0; h < H; ++h) {
+            const T g = gain[h], b = shift[h];
+            for (int half = 0; half < 2; ++half) {
+                const V normal = (in[2 * h + half] - mean[half]) * scale[half], v = normal * g + b;
                 normals[2 * h + half] = normal;
-                out[2 * h + half] = normal * gain[h] + shift[h];
+                out[2 * h + half] = use_tanh ? v : (v < zero ? zero : v);
             }
         }
+        if (use_tanh) activate(out, out);
+    }
+
+    // f of a normalised sum, with gain and shift.
+    void denormalize(const V *normals, V *out) const {
+        for (int64_t h = 0; h < H; ++h)
+            for (int64_t i = 2 * h; i < 2 * h + 2; ++i) out[i] = normals[i] * gain[h] + shift[h];
         activate(out, out);
     }
 
-    // sum += Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on.
-    template <int G> void recall_states(const Block &b, int64_t t, int64_t tau, const V *q, V *sum) const {
+    // sum += Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on; leaves the scores M[τ]ᵀ q behind.
+    template <int G>
+    void recall_states(const Block &b, int64_t t, int64_t tau, const V *q, V *scores, V *sum) const {
         V score[G][2] = {};
         const V *M = state(b, tau);
         for (int64_t h = 0; h < H; ++h)
@@ -266,8 +294,10 @@ template <class T> struct Kernel {
         for (int g = 0; g < G; ++g) {
             V weight[2];
             numbers(b, w + t * K + tau + g, c.w_stride, weight);
-            score[g][0] *= weight[0];
-            score[g][1] *= weight[1];
+            for (int half = 0; half < 2; ++half) {
+                scores[(tau + g) * 2 + half] = score[g][half];
+                score[g][half] *= weight[half];
+            }
         }
         for (int64_t h = 0; h < H; ++h)
             for (int half = 0; half < 2; ++half) {
@@ -277,10 +307,14 @@ template <class T> struct Kernel {
             }
     }
 
-    void recall(const Block &b, int64_t t, const V *q, const V *A, V *sum) const {
+    void recall(const Block &b, int64_t t, const V *q, const V *A, V *scores, V *sum) const {
         int64_t tau = 0;
-        for (; tau + 4 <= t; tau += 4) recall_states<4>(b, t, tau, q, sum);
-        for (; tau < t; ++tau) recall_states<1>(b, t, tau, q, sum);
+        for (; tau + 4 <= t; tau += 4) recall_states<4>(b, t, tau, q, scores, sum);
+        switch (t - tau) {
+        case 3: recall_states<3>(b, t, tau, q, scores, sum); break;
+        case 2: recall_states<2>(b, t, tau, q, scores, sum); break;
+        case 1: recall_states<1>(b, t, tau, q, scores, sum); break;
+        }
         if (!A) return;
         V strength[2];
         numbers(b, p + t, c.p_stride, strength);
@@ -306,10 +340,12 @@ template <class T> struct Kernel {
     }
 
     void forward(int64_t index, const std::vector<int64_t> &order) {
-        const Block b = block(index, order, static_cast<V *>(c.saved));
-        T *hs = static_cast<T *>(c.hs);
-        Scratch<V> scratch(H * 2 * 3 + (A0 ? H * H * 2 : 0));
-        V *z = scratch.data, *before = z + 2 * H, *sums = before + 2 * H, *A = A0 ? sums + 2 * H : nullptr;
+        Block b = block(index, order);
+        T *hs = static_cast<T *>(c.hs), *queries = static_cast<T *>(c.queries);
+        V *z = scratch.take<V>(H * 2 * (5 + b.K) + (A0 ? H * H * 2 : 0));
+        V *before = z + 2 * H, *sums = before + 2 * H, *q = sums + 2 * H;
+        b.states = q + 2 * H * 2;
+        V *A = A0 ? b.states + b.K * 2 * H : nullptr;
         if (A) gather_A(b, A);
         for (int64_t t = 0; t < b.K; ++t) {
             gather(b, u, t, z, false);
@@ -322,96 +358,118 @@ template <class T> struct Kernel {
                 for (int64_t i = 0; i < 2 * H; ++i) before[i] = previous[i] * mask[i & 1];
                 previous = before;
             }
-            multiply(false, previous, z);
-            V *h = S ? query(b, 0, t) : state(b, t);
-            if (norm_start) normalize(z, normal(b, 0, t), scale(b, 0, t), h);
-            else activate(z, h);
-            for (int64_t s = 0; s < S; ++s) {
-                std::memcpy(sums, identity ? h : z, H * 2 * sizeof(V));
-                recall(b, t, h, A, sums);
-                h = s + 1 < S ? query(b, s + 1, t) : state(b, t);
-                const int64_t n = s + norm_start;
-                if (norm) normalize(sums, normal(b, n, t), scale(b, n, t), h);
-                else activate(sums, h);
+            multiply(W, previous, z);
+            const V *from = z;
+            for (int64_t s = 0; s <= S; ++s) {
+                // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
+                V *h = s == S ? state(b, t) : normalized(s) ? q + (s & 1) * 2 * H : trail(b, s, t);
+                const V *asked = s == 0 ? nullptr : normalized(s - 1) ? q + ((s - 1) & 1) * 2 * H : trail(b, s - 1, t);
+                if (s) {
+                    std::memcpy(sums, identity ? asked : z, H * 2 * sizeof(V));
+                    recall(b, t, asked, A, score(b, s - 1, t), sums);
+                    from = sums;
+                }
+                if (normalized(s)) normalize(from, trail(b, s, t), scale(b, which_norm(s), t), h);
+                else activate(from, h);
+                if (queries && s < S) scatter(b, h, t, queries + s * K * B * H);
             }
             scatter(b, state(b, t), t, hs);
         }
-        for (int64_t t = b.K; t < K; ++t) scatter(b, z, t, hs);  // past every end: zero
-        if (c.queries)
-            for (int64_t s = 0; s < S; ++s)
-                for (int64_t t = 0; t < K; ++t) scatter(b, query(b, s, t), t, static_cast<T *>(c.queries) + s * K * B * H);
+        for (int64_t t = b.K; t < K; ++t) {  // past every end: zero
+            scatter(b, z, t, hs);
+            for (int64_t s = 0; s < S && queries; ++s) scatter(b, z, t, queries + s * K * B * H);
+        }
     }
 
-    // From the gradient of h = f(LN[v]) to that of v, in place; n is which layer norm of the step, -1 for none.
-    void through(const Block &b, int64_t t, const V *h, int64_t n, V *grad, V *grad_gain, V *grad_shift) const {
+    // From the gradient of h_s = f(LN[v]) to that of v, in place.
+    void through(const Block &b, int64_t t, int64_t s, const V *h, V *grad, V *grad_gain, V *grad_shift) const {
         if (use_tanh)
             for (int64_t i = 0; i < 2 * H; ++i) grad[i] *= T(1) - h[i] * h[i];
         else {
             const V zero{};
             for (int64_t i = 0; i < 2 * H; ++i) grad[i] = h[i] > zero ? grad[i] : zero;
         }
-        if (n < 0) return;
-        const V *normals = normal(b, n, t), *scales = scale(b, n, t);
-        for (int half = 0; half < 2; ++half) {
-            V mean{}, along{};
-            for (int64_t h = half, k = 0; k < H; h += 2, ++k) {
-                const V through_gain = grad[h] * gain[k];
-                grad_gain[h] += grad[h] * normals[h];
-                grad_shift[h] += grad[h];
-                grad[h] = through_gain;
-                mean += through_gain;
-                along += through_gain * normals[h];
+        if (!normalized(s)) return;
+        const V *normals = trail(b, s, t), *scales = scale(b, which_norm(s), t);
+        for (int64_t h = 0; h < H; ++h)
+            for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
+                grad_gain[i] += grad[i] * normals[i];
+                grad_shift[i] += grad[i];
+                grad[i] *= gain[h];
             }
-            mean /= T(H), along /= T(H);
-            for (int64_t h = half; h < 2 * H; h += 2) grad[h] = scales[half] * (grad[h] - mean - normals[h] * along);
-        }
+        V mean[2], along[2];
+        sum([=](int64_t i) { return grad[i]; }, mean);
+        sum([=](int64_t i) { return grad[i] * normals[i]; }, along);
+        for (int half = 0; half < 2; ++half) mean[half] /= T(H), along[half] /= T(H);
+        const V scale[2] = {scales[0], scales[1]};
+        for (int64_t h = 0; h < H; ++h)
+            for (int half = 0; half < 2; ++half) {
+                V &g = grad[2 * h + half];
+                g = scale[half] * (g - mean[half] - normals[2 * h + half] * along[half]);
+            }
     }
 
+    // What recall_states did, backwards: grad_q += Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
+    // `pulls` (…, 2), with which the states themselves are pulled later.
     template <int G>
-    void recall_states_backward(const Block &b, int64_t t, int64_t tau, const V *q, const V *grad, V *grad_M,
+    void recall_states_backward(const Block &b, int64_t t, int64_t tau, const V *scores, const V *grad, V *pulls,
                                 V *grad_q) const {
-        V score[G][2] = {}, grad_score[G][2] = {};
+        V pull[G][2] = {};
         const V *M = state(b, tau);
         for (int64_t h = 0; h < H; ++h)
-            for (int half = 0; half < 2; ++half)
-                for (int g = 0; g < G; ++g) {
-                    const V m = M[(g * H + h) * 2 + half];
-                    score[g][half] += m * q[2 * h + half];
-                    grad_score[g][half] += m * grad[2 * h + half];
-                }
+            for (int g = 0; g < G; ++g)
+                for (int half = 0; half < 2; ++half) pull[g][half] += M[(g * H + h) * 2 + half] * grad[2 * h + half];
         for (int g = 0; g < G; ++g) {
+            const V *score = scores + (tau + g) * 2;
             if (c.grad_w) {
                 T *grad_w = static_cast<T *>(c.grad_w);
                 for (int64_t l = 0; l < L; ++l)
                     if (b.lane[l] >= 0)
-                        grad_w[(b.lane[l] * K + t) * K + tau + g] +=
-                            score[g][l / VL][l % VL] * grad_score[g][l / VL][l % VL];
+                        grad_w[(b.lane[l] * K + t) * K + tau + g] += score[l / VL][l % VL] * pull[g][l / VL][l % VL];
             }
             V weight[2];
             numbers(b, w + t * K + tau + g, c.w_stride, weight);
-            for (int half = 0; half < 2; ++half) score[g][half] *= weight[half], grad_score[g][half] *= weight[half];
+            for (int half = 0; half < 2; ++half) {
+                pulls[(tau + g) * 4 + half] = score[half] * weight[half];
+                pulls[(tau + g) * 4 + 2 + half] = pull[g][half] *= weight[half];
+            }
         }
-        V *grads = grad_M + tau * H * 2;
         for (int64_t h = 0; h < H; ++h)
             for (int half = 0; half < 2; ++half) {
-                const V from = grad[2 * h + half], asked = q[2 * h + half];
                 V total = grad_q[2 * h + half];
-                for (int g = 0; g < G; ++g) {
-                    const int64_t at = (g * H + h) * 2 + half;
-                    grads[at] += score[g][half] * from + grad_score[g][half] * asked;
-                    total += grad_score[g][half] * M[at];
-                }
+                for (int g = 0; g < G; ++g) total += pull[g][half] * M[(g * H + h) * 2 + half];
                 grad_q[2 * h + half] = total;
             }
     }
 
+    // grad_M[τ] += Σ_s w·score·grad_s + w·(M[τ]ᵀ grad_s)·q_s over G states from τ on.
+    template <int G>
+    void pull_states(int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
+        V *target = grad_M + tau * H * 2;
+        for (int64_t s = 0; s < S; ++s) {
+            const V *q = queries + s * H * 2, *grad = grads + s * H * 2, *pull = pulls + (s * K + tau) * 4;
+            V by[G][4];
+            for (int g = 0; g < G; ++g)
+                for (int k = 0; k < 4; ++k) by[g][k] = pull[g * 4 + k];
+            for (int64_t h = 0; h < H; ++h)
+                for (int half = 0; half < 2; ++half) {
+                    const V from = grad[2 * h + half], asked = q[2 * h + half];
+                    for (int g = 0; g < G; ++g)
+                        target[(g * H + h) * 2 + half] += by[g][half] * from + by[g][2 + half] * asked;
+                }
+        }
+    }
+
     void backward(int64_t index, const std::vector<int64_t> &order) {
-        const Block b = block(index, order, static_cast<V *>(c.saved));
-        Scratch<V> scratch(H * 2 * (6 + b.K) + (A0 ? H * H * 2 : 0));
-        V *grad = scratch.data, *grad_z = grad + 2 * H, *grad_q = grad_z + 2 * H, *from_next = grad_q + 2 * H;
-        V *grad_gain = from_next + 2 * H, *grad_shift = grad_gain + 2 * H, *grad_M = grad_shift + 2 * H;
-        V *A = A0 ? grad_M + b.K * 2 * H : nullptr;
+        Block b = block(index, order);
+        V *grad = scratch.take<V>(H * 2 * (5 + 2 * S + 2 * b.K) + S * K * 4 + (A0 ? H * H * 2 : 0));
+        V *grad_z = grad + 2 * H, *from_next = grad_z + 2 * H, *grad_gain = from_next + 2 * H;
+        V *grad_shift = grad_gain + 2 * H, *grad_M = grad_shift + 2 * H, *grads = grad_M + b.K * 2 * H;
+        V *queries = grads + S * 2 * H, *pulls = queries + S * 2 * H;
+        b.states = pulls + S * K * 4;
+        V *A = A0 ? b.states + b.K * 2 * H : nullptr;
         std::memset(from_next, 0, (3 + b.K) * H * 2 * sizeof(V));
+        for (int64_t t = 0; t < b.K; ++t) gather(b, static_cast<const T *>(c.hs), t, state(b, t), false);
         if (A) gather_A(b, A);
         const T *grad_hs = static_cast<const T *>(c.grad_hs);
         T *grad_u = static_cast<T *>(c.grad_u), *grad_sums = static_cast<T *>(c.grad_sums);
@@ -420,34 +478,45 @@ template <class T> struct Kernel {
             const V *later = grad_M + t * H * 2;
             for (int64_t i = 0; i < 2 * H; ++i) grad[i] += later[i] + from_next[i];
             std::memset(grad_z, 0, H * 2 * sizeof(V));
-            for (int64_t s = S - 1; s >= 0; --s) {
-                const V *q = query(b, s, t), *h = s + 1 < S ? query(b, s + 1, t) : state(b, t);
-                through(b, t, h, norm ? s + norm_start : -1, grad, grad_gain, grad_shift);
-                if (grad_sums) scatter(b, grad, t, grad_sums + s * K * B * H);
-                if (identity) std::memcpy(grad_q, grad, H * 2 * sizeof(V));
-                else {
-                    std::memset(grad_q, 0, H * 2 * sizeof(V));
-                    for (int64_t i = 0; i < 2 * H; ++i) grad_z[i] += grad[i];
+            for (int64_t s = 0; s < S; ++s) {
+                V *q = queries + s * H * 2;
+                if (normalized(s)) denormalize(trail(b, s, t), q);
+                else std::memcpy(q, trail(b, s, t), H * 2 * sizeof(V));
+            }
+            for (int64_t s = S; s > 0; --s) {
+                const V *h = s < S ? queries + s * H * 2 : state(b, t), *scores = score(b, s - 1, t);
+                through(b, t, s, h, grad, grad_gain, grad_shift);
+                if (grad_sums) scatter(b, grad, t, grad_sums + (s - 1) * K * B * H);
+                V *from = grads + (s - 1) * H * 2, *pull = pulls + (s - 1) * K * 4;
+                std::memcpy(from, grad, H * 2 * sizeof(V));
+                if (!identity) {
+                    for (int64_t i = 0; i < 2 * H; ++i) grad_z[i] += from[i];
+                    std::memset(grad, 0, H * 2 * sizeof(V));
                 }
                 int64_t tau = 0;
-                for (; tau + 2 <= t; tau += 2) recall_states_backward<2>(b, t, tau, q, grad, grad_M, grad_q);
-                for (; tau < t; ++tau) recall_states_backward<1>(b, t, tau, q, grad, grad_M, grad_q);
-                if (A) {
-                    V strength[2];
-                    numbers(b, p + t, c.p_stride, strength);
-                    for (int64_t i = 0; i < H; ++i) {
-                        const V g0 = strength[0] * grad[2 * i], g1 = strength[1] * grad[2 * i + 1];
-                        const V *row = A + i * H * 2;
-                        for (int64_t j = 0; j < H; ++j) grad_q[2 * j] += row[2 * j] * g0, grad_q[2 * j + 1] += row[2 * j + 1] * g1;
-                    }
+                for (; tau + 4 <= t; tau += 4) recall_states_backward<4>(b, t, tau, scores, from, pull, grad);
+                switch (t - tau) {
+                case 3: recall_states_backward<3>(b, t, tau, scores, from, pull, grad); break;
+                case 2: recall_states_backward<2>(b, t, tau, scores, from, pull, grad); break;
+                case 1: recall_states_backward<1>(b, t, tau, scores, from, pull, grad); break;
                 }
-                std::swap(grad, grad_q);
+                if (!A) continue;
+                V strength[2];
+                numbers(b, p + t, c.p_stride, strength);
+                for (int64_t i = 0; i < H; ++i) {
+                    const V g0 = strength[0] * from[2 * i], g1 = strength[1] * from[2 * i + 1];
+                    const V *row = A + i * H * 2;
+                    for (int64_t j = 0; j < H; ++j) grad[2 * j] += row[2 * j] * g0, grad[2 * j + 1] += row[2 * j + 1] * g1;
+                }
             }
-            through(b, t, S ? query(b, 0, t) : state(b, t), norm_start ? 0 : -1, grad, grad_gain, grad_shift);
+            int64_t tau = 0;
+            for (; tau + 2 <= t; tau += 2) pull_states<2>(tau, queries, grads, pulls, grad_M);
+            if (tau < t) pull_states<1>(tau, queries, grads, pulls, grad_M);
+            through(b, t, 0, S ? queries : state(b, t), grad, grad_gain, grad_shift);
             for (int64_t i = 0; i < 2 * H; ++i) grad_z[i] += grad[i];
             scatter(b, grad_z, t, grad_u);
             std::memset(from_next, 0, H * 2 * sizeof(V));
-            multiply(true, grad_z, from_next);
+            multiply(W_transposed.data(), grad_z, from_next);
             if (keep) {
                 V mask[2];
                 kept(b, t, mask);
@@ -474,6 +543,13 @@ template <class T> struct Kernel {
                 totals[k] = total;
             }
         }
+    }
+
+    void prepare_backward() {
+        sums.resize(norm ? blocks() * 2 * H : 0);
+        W_transposed.resize(H * H);
+        for (int64_t i = 0; i < H; ++i)
+            for (int64_t j = 0; j < H; ++j) W_transposed[j * H + i] = W[i * H + j];
     }
 
     void add_up() const {
@@ -509,7 +585,7 @@ template <class T> int run(const fw_chunk *chunk, bool forward) {
     try {
         Kernel<T> kernel(*chunk);
         if (forward) return kernel.run(&Kernel<T>::forward);
-        kernel.sums.resize(chunk->gain ? kernel.blocks() * 2 * chunk->H : 0);
+        kernel.prepare_backward();
         const int failed = kernel.run(&Kernel<T>::backward);
         if (chunk->gain) kernel.add_up();
         return failed;

@@ -2,19 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test lint sanitize bench clean
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
 	@echo "make demo      train the layer on a small retrieval task and see what it learned (20 s)"
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
+	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
 	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN"
 	@echo "make clean     remove .venv and all caches"
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt $(wildcard src/fastweights/memory/kernel/*.cpp src/fastweights/memory/kernel/*.h src/fastweights/memory/kernel/CMakeLists.txt)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fastweights needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
@@ -31,6 +32,14 @@ lint: install
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict src
 	$(BIN)/mypy examples benchmarks
+
+# The kernel's tests, with the kernel built to stop at any wrong address or undefined behaviour.
+sanitize: install
+	rm -rf build/sanitize
+	cmake -S src/fastweights/memory/kernel -B build/sanitize -DFASTWEIGHTS_SANITIZE=ON >/dev/null
+	cmake --build build/sanitize --parallel 2
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+		FASTWEIGHTS_KERNEL=$(CURDIR)/build/sanitize CI=true $(BIN)/pytest -n 2 tests/memory/test_kernel.py
 
 bench: install
 	$(BIN)/python benchmarks/speed.py

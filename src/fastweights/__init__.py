@@ -1,6 +1,6 @@
 """Recurrent layers with a fast associative memory (Ba et al. 2016) for PyTorch."""
 
-from .memory import FastWeights, FastWeightsCell, FastWeightsState, Trace
+from .memory import FastWeights, FastWeightsCell, FastWeightsState, Trace, backend
 
-__all__ = ["FastWeights", "FastWeightsCell", "FastWeightsState", "Trace"]
+__all__ = ["FastWeights", "FastWeightsCell", "FastWeightsState", "Trace", "backend"]
 __version__ = "0.1.0"

@@ -1,15 +1,15 @@
-"""The hand-written backward and the registered operators."""
+"""The hand-written backward of the torch path and of the kernel, and the operators made of them."""
 
 import pytest
 import torch
 
-from fastweights.memory import chunk
+from fastweights.memory import autograd, chunk, kernel
 from fastweights.memory.equations import Dynamics
 
 
 def random_chunk(K, B, H, *, norm=True, before=True, shared=False, wiped=True):
     def random(*shape):
-        return (torch.rand(shape, dtype=torch.float64) - 0.3).requires_grad_()
+        return (0.4 * torch.rand(shape, dtype=torch.float64) - 0.1).requires_grad_()
 
     rows = 1 if shared else B
     return chunk.Chunk(
@@ -22,7 +22,11 @@ def random_chunk(K, B, H, *, norm=True, before=True, shared=False, wiped=True):
         w=torch.tril(torch.rand(rows, K, K, dtype=torch.float64), -1).requires_grad_(),
         p=random(rows, K),
         keep=(torch.rand(K, B) > 0.2).double() if wiped else None,
+        steps=None,
     )
+
+
+FUSED = [False, True] if kernel.status().library else [False]
 
 
 DYNAMICS = [Dynamics(), Dynamics(0), Dynamics(3, "identity", "tanh", True), Dynamics(2, normalize_start=True)]
@@ -32,15 +36,17 @@ DYNAMICS = [Dynamics(), Dynamics(0), Dynamics(3, "identity", "tanh", True), Dyna
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_backward_equals_autograd(dynamics, norm, before, shared):
-    stretch = random_chunk(4, 3, 5, norm=norm, before=before, shared=shared)
+@pytest.mark.parametrize("fused", FUSED)
+def test_backward_equals_autograd(dynamics, norm, before, shared, fused):
+    stretch = random_chunk(7, 11, 5, norm=norm, before=before, shared=shared)
     leaves = [tensor for tensor in stretch if tensor is not None and tensor.requires_grad]
     hs = chunk.differentiable(stretch, dynamics)
     grad_hs = torch.randn_like(hs)
     expected = torch.autograd.grad(hs, leaves, grad_hs, allow_unused=True)
     with torch.no_grad():
-        saved = chunk.forward(stretch, dynamics)
-        grads = chunk.backward(grad_hs, stretch, saved, dynamics)
+        twin = kernel if fused else chunk
+        saved = twin.forward(stretch, dynamics)
+        grads = twin.backward(grad_hs, stretch, saved, dynamics, weights=True)
     torch.testing.assert_close(saved.hs, hs)
     actual = [grad for grad, tensor in zip(grads, stretch[:8], strict=True) if tensor is not None]
     for ours, theirs, leaf in zip(actual, expected, leaves, strict=True):
@@ -50,10 +56,12 @@ def test_backward_equals_autograd(dynamics, norm, before, shared):
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": False, "before": False, "wiped": False}, {"shared": True}])
-def test_operators_pass_opcheck(options):
+@pytest.mark.parametrize("fused", FUSED)
+def test_operators_pass_opcheck(options, fused):
     stretch = random_chunk(3, 2, 4, **options)
-    torch.library.opcheck(chunk.forward_op, (*stretch, 2, "sustained", "tanh", False))
+    torch.library.opcheck(autograd.forward_op, (*stretch, 2, "sustained", "tanh", False, fused))
     detached = chunk.Chunk(*(None if tensor is None else tensor.detach() for tensor in stretch))
-    saved = chunk.forward(detached, Dynamics(2, nonlinearity="tanh"))
-    args = (torch.randn_like(saved.hs), *saved, *detached, 2, "sustained", "tanh", False)
-    torch.library.opcheck(chunk.backward_op, args)
+    saved = autograd.forward(detached, Dynamics(2, nonlinearity="tanh"), fused)
+    for weights in (True, False):
+        args = (torch.randn_like(saved.hs), *saved, *detached, 2, "sustained", "tanh", False, fused, weights)
+        torch.library.opcheck(autograd.backward_op, args)

@@ -12,7 +12,10 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 from fastweights import FastWeights, FastWeightsState
+from fastweights.memory import kernel
 from fastweights.memory.equations import AttentionMemory, MatrixMemory
+
+BACKENDS = ["torch", "kernel"] if kernel.status().library else ["torch"]
 
 
 def random_weights(layer):
@@ -93,6 +96,7 @@ def cases(draw, dtype=torch.float64, longest=70):
         bidirectional=draw(st.booleans()),
         learn_decay=learn_decay,
         learn_rate=learn_rate,
+        backend=draw(st.sampled_from(BACKENDS)),
         dtype=dtype,
     )
     random_weights(layer)
@@ -453,8 +457,10 @@ def test_trace_of_the_backward_way_mirrors_the_forward_one():
 
 @pytest.mark.parametrize("settling", ["sustained", "identity"])
 @pytest.mark.parametrize("chunk_size", [None, 2])
-def test_gradcheck_and_gradgradcheck(settling, chunk_size):
-    layer = random_weights(FastWeights(2, 3, inner_steps=2, settling=settling, learn_decay=True, dtype=torch.float64))
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradcheck_and_gradgradcheck(settling, chunk_size, backend):
+    options = {"inner_steps": 2, "settling": settling, "learn_decay": True, "backend": backend}
+    layer = random_weights(FastWeights(2, 3, **options, dtype=torch.float64))
     layer.nonlinearity, layer._chunk_size = "tanh", chunk_size
     names = [name for name, _ in layer.named_parameters()]
     state = random_state(layer, 2)

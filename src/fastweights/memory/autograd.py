@@ -34,7 +34,7 @@ def run(chunk: Chunk, dynamics: Dynamics, fused: bool) -> Tensor:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.dynamics, ctx.fused = Dynamics(*inputs[TENSORS:-1]), inputs[-1]
+    ctx.dynamics, ctx.fused, ctx.traced = Dynamics(*inputs[TENSORS:-1]), inputs[-1], False
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:TENSORS], *output)
 
@@ -45,7 +45,7 @@ def _backward(ctx: Any, grad_hs: Tensor | None, *_: Any) -> tuple[Tensor | None,
     weights = ctx.needs_input_grad[Chunk._fields.index("w")] or ctx.needs_input_grad[Chunk._fields.index("p")]
     if grad_hs is None:
         return (None,) * GRADIENTS + rest
-    if torch.compiler.is_compiling():
+    if ctx.traced:
         grads = backward_op(grad_hs, *saved, *chunk, *ctx.dynamics, ctx.fused, weights)
     elif torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
         return *_differentiable_backward(ctx, grad_hs, chunk), *rest
@@ -105,6 +105,7 @@ def forward_op(
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[1:])
     _setup_context(ctx, inputs, output)
+    ctx.traced = True
 
 
 @forward_op.register_fake

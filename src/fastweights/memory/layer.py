@@ -62,7 +62,9 @@ class _FastWeightsBase(nn.Module):
         checks.number("rate", rate, 0, open_ends=learn_rate)
         checks.choice("settling", settling, ("sustained", "identity"))
         checks.choice("nonlinearity", nonlinearity, ("relu", "tanh"))
-        checks.choice("backend", backend, ("auto", "torch"))
+        checks.choice("backend", backend, ("auto", "torch", "kernel"))
+        if backend == "kernel" and kernel.status().library is None:
+            raise ValueError(f"backend 'kernel' cannot be used: {kernel.backend().reason}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.inner_steps, self.settling, self.nonlinearity = inner_steps, settling, nonlinearity
         self.layer_norm, self.normalize_start = layer_norm, normalize_start
@@ -130,6 +132,8 @@ class _FastWeightsBase(nn.Module):
             if observed is not None:
                 observed.append(observe(u, slow, h0, A0, decay, rate, controls, dynamics))
             fused = self.backend != "torch" and kernel.covers(u)
+            if self.backend == "kernel" and not fused:
+                raise ValueError(f"backend 'kernel' takes float32 or float64 on the CPU, got {u.dtype} on {u.device}")
             size = self._chunk_size
             return scan(u, slow, h0, A0, decay, rate, controls, dynamics, fused=fused, chunk_size=size)
 
@@ -169,7 +173,8 @@ class FastWeights(_FastWeightsBase):
         bidirectional: a second net reads the sequence backwards; the outputs are concatenated.
         learn_decay: train λ = sigmoid(`decay_logit_l0`), one per layer and direction; `decay` is where it starts.
         learn_rate: train η = exp(`rate_log_l0`) likewise.
-        backend: what computes it: "torch", or "auto" for the fastest there is.
+        backend: what computes it: "kernel" (fused, float32 and float64 on the CPU), "torch" (anything, anywhere), or
+            "auto": the kernel where it can be used. `fastweights.backend()` tells.
 
     Parameters are named as in `nn.RNN`: `weight_ih_l0` (H, I) is C, `weight_hh_l0` (H, H) is W, then `bias_l0`,
     `norm_weight_l0`, `norm_bias_l0` (H,) each; `_reverse` for the other direction.

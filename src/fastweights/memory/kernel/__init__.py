@@ -8,7 +8,6 @@ path does the same, more slowly.
 import ctypes
 import functools
 import os
-import platform
 import struct
 import sysconfig
 from pathlib import Path
@@ -40,12 +39,13 @@ class Status(NamedTuple):
 @functools.cache
 def status() -> Status:
     """Load the library, once."""
-    if os.environ.get("FASTWEIGHTS_KERNEL") == "off":
+    chosen = os.environ.get("FASTWEIGHTS_KERNEL")  # "off", or a folder with another build
+    if chosen == "off":
         return Status(None, "torch", "the environment variable FASTWEIGHTS_KERNEL is 'off'")
-    here = Path(__file__).parent
     # An editable install keeps what it built beside the other installed packages.
-    places = [here, Path(sysconfig.get_path("platlib"), "fastweights", "memory", "kernel")]
-    modern = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
+    installed = Path(sysconfig.get_path("platlib"), "fastweights", "memory", "kernel")
+    places = [Path(chosen)] if chosen else [Path(__file__).parent, installed]
+    modern = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
     problem = "it was not built when the package was installed (no C++ compiler, or the build failed)"
     for build in ("modern", "baseline") if modern else ("baseline",):
         for path in (place / f"libfastweights_{build}.so" for place in places):
@@ -59,9 +59,28 @@ def status() -> Status:
             except (OSError, AttributeError) as error:
                 problem = f"{path} cannot be loaded: {error}"
                 continue
-            why = "this CPU has all it was built for" if build == "modern" else "this CPU has no AVX2"
+            why = "this CPU has AVX2" if build == "modern" else "this CPU has no AVX2, or the build for it is missing"
             return Status(library, f"kernel ({build})", why)
     return Status(None, "torch", f"the kernel cannot be used: {problem}")
+
+
+class Backend(NamedTuple):
+    """What computes the layers on CPU tensors, "kernel (…)" or "torch", and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def backend() -> Backend:
+    """What `backend="auto"` means on this machine.
+
+    >>> print(backend())  # doctest: +SKIP
+    kernel (modern): this CPU has AVX2
+    """
+    return Backend(*status()[1:])
 
 
 def covers(like: Tensor) -> bool:

@@ -596,12 +596,12 @@ template <class T> int run(const fw_chunk *chunk, bool forward) {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 int64_t fw_abi(void) { return FW_ABI; }
-int64_t fw_lanes_f32(void) { return Lanes<float>::count; }
-int64_t fw_lanes_f64(void) { return Lanes<double>::count; }
 int fw_forward_f32(const fw_chunk *chunk) { return run<float>(chunk, true); }
 int fw_forward_f64(const fw_chunk *chunk) { return run<double>(chunk, true); }
 int fw_backward_f32(const fw_chunk *chunk) { return run<float>(chunk, false); }
 int fw_backward_f64(const fw_chunk *chunk) { return run<double>(chunk, false); }
 }
+#pragma GCC visibility pop

@@ -26,7 +26,7 @@ def random_chunk(K, B, H, *, norm=True, before=True, shared=False, wiped=True):
     )
 
 
-FUSED = [False, True] if kernel.status().library else [False]
+FUSED = [False, True] if kernel.AVAILABLE else [False]
 
 
 DYNAMICS = [Dynamics(), Dynamics(0), Dynamics(3, "identity", "tanh", True), Dynamics(2, normalize_start=True)]

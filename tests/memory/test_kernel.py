@@ -13,7 +13,7 @@ from fastweights import FastWeights, backend
 from fastweights.memory import chunk, kernel
 from fastweights.memory.equations import Dynamics
 
-needs_kernel = pytest.mark.skipif(kernel.status().library is None, reason=f"no kernel: {kernel.status().reason}")
+needs_kernel = pytest.mark.skipif(not kernel.AVAILABLE, reason=f"no kernel: {kernel.STATUS.reason}")
 
 
 @st.composite
@@ -118,7 +118,7 @@ def test_nan_stays_nan():
 
 def test_backend_says_what_and_why():
     name, reason = backend()
-    assert name.startswith("kernel" if kernel.status().library else "torch")
+    assert name.startswith("kernel" if kernel.AVAILABLE else "torch")
     assert reason in str(backend())
     done = subprocess.run([sys.executable, "-m", "fastweights"], capture_output=True, text=True, check=True)
     assert str(backend()) in done.stdout

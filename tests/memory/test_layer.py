@@ -15,7 +15,7 @@ from fastweights import FastWeights, FastWeightsState
 from fastweights.memory import kernel
 from fastweights.memory.equations import AttentionMemory, MatrixMemory
 
-BACKENDS = ["torch", "kernel"] if kernel.status().library else ["torch"]
+BACKENDS = ["torch", "kernel"] if kernel.AVAILABLE else ["torch"]
 
 
 def random_weights(layer):

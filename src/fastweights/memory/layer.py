@@ -63,7 +63,7 @@ class _FastWeightsBase(nn.Module):
         checks.choice("settling", settling, ("sustained", "identity"))
         checks.choice("nonlinearity", nonlinearity, ("relu", "tanh"))
         checks.choice("backend", backend, ("auto", "torch", "kernel"))
-        if backend == "kernel" and kernel.status().library is None:
+        if backend == "kernel" and not kernel.AVAILABLE:
             raise ValueError(f"backend 'kernel' cannot be used: {kernel.backend().reason}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.inner_steps, self.settling, self.nonlinearity = inner_steps, settling, nonlinearity

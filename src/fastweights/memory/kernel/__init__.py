@@ -1,12 +1,11 @@
 """The fused CPU kernel: `chunk.forward` and `chunk.backward` in C++, for float32 and float64.
 
 The library is built when the package is installed, once for modern CPUs and once for any; the better one that this CPU
-runs is loaded when the layer first needs it, after torch, so that both use one OpenMP runtime. Without it the torch
+runs is loaded after torch, so that both use one OpenMP runtime. Without it the torch
 path does the same, more slowly.
 """
 
 import ctypes
-import functools
 import os
 import struct
 import sysconfig
@@ -36,9 +35,7 @@ class Status(NamedTuple):
     reason: str
 
 
-@functools.cache
-def status() -> Status:
-    """Load the library, once."""
+def _load() -> Status:
     chosen = os.environ.get("FASTWEIGHTS_KERNEL")  # "off", or a folder with another build
     if chosen == "off":
         return Status(None, "torch", "the environment variable FASTWEIGHTS_KERNEL is 'off'")
@@ -64,6 +61,10 @@ def status() -> Status:
     return Status(None, "torch", f"the kernel cannot be used: {problem}")
 
 
+STATUS = _load()
+AVAILABLE = STATUS.library is not None
+
+
 class Backend(NamedTuple):
     """What computes the layers on CPU tensors, "kernel (…)" or "torch", and why."""
 
@@ -80,12 +81,12 @@ def backend() -> Backend:
     >>> print(backend())  # doctest: +SKIP
     kernel (modern): this CPU has AVX2
     """
-    return Backend(*status()[1:])
+    return Backend(STATUS.name, STATUS.reason)
 
 
 def covers(like: Tensor) -> bool:
     """Whether the kernel computes with tensors such as this."""
-    return like.device.type == "cpu" and like.dtype in DTYPES and status().library is not None
+    return like.device.type == "cpu" and like.dtype in DTYPES and AVAILABLE
 
 
 def saved_shapes(chunk: Chunk, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
@@ -148,5 +149,5 @@ def _call(name: str, chunk: Chunk, dynamics: Dynamics, *others: int) -> None:
         *[0 if tensor is None else tensor.data_ptr() for tensor in given],
         *others,
     )
-    if getattr(status().library, f"fw_{name}_{DTYPES[chunk.u.dtype]}")(arguments):
+    if getattr(STATUS.library, f"fw_{name}_{DTYPES[chunk.u.dtype]}")(arguments):
         raise MemoryError(f"not enough memory for {K} steps of {B} sequences with {H} units")

@@ -40,6 +40,26 @@ def test_equals_the_layer_step_by_step(options, controlled):
     torch.testing.assert_close(grads, torch.autograd.grad(end.h.sum() + end.A.sum(), layer.weight_hh_l0))
 
 
+@pytest.mark.parametrize("options", [*OPTIONS, {"inner_steps": 0}, {"settling": "identity", "normalize_start": True}])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
+    layer, cell = (twin.to(dtype) for twin in twins(options))
+    x = torch.randn(12, *batch, 3, dtype=dtype)
+    with torch.no_grad():
+        output, end = layer(x)
+        state = None
+        for t in range(12):
+            before = state and (state.h.clone(), state.A.clone())
+            new = cell(x[t], state)
+            if state is not None:  # a state is never changed under its owner's hands
+                assert torch.equal(before[0], state.h)
+                assert torch.equal(before[1], state.A)
+            state = new
+            torch.testing.assert_close(state.h, output[t])
+        torch.testing.assert_close(state.A, end.A[0])
+
+
 def test_without_a_batch():
     layer, cell = twins({})
     x = torch.randn(4, 3, dtype=torch.float64)

@@ -381,7 +381,8 @@ class FastWeightsCell(_FastWeightsBase):
     """One step of `FastWeights`, called like `nn.RNNCell`: for loops of your own, agents and streams.
 
     The arguments are those of `FastWeights`; the parameters have its names without `_l0`. A state has `h` (B, H) and
-    `A` (B, H, H), or (H,) and (H, H) for an x without a batch.
+    `A` (B, H, H), or (H,) and (H, H) for an x without a batch. For a single sequence and without gradients, a step is
+    one call of the kernel.
 
     >>> cell = FastWeightsCell(10, 20)
     >>> state = None
@@ -440,12 +441,14 @@ class FastWeightsCell(_FastWeightsBase):
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
         H, like = self.hidden_size, cast(Tensor, self.weight_hh)
         checks.inputs(x, (1, 2), self.input_size, like)
+        if state is not None:
+            checks.state(state, (*x.shape[:-1], H), like)
+        if reset is wipe is store is read is None and x.numel() == self.input_size and self._streams(x, like):
+            return self._step(x, like, state)
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
         for name, signal in signals.items():
             if signal is not None:
                 checks.control(name, signal, tuple(x.shape[:-1]), x.device, flags=name in ("reset", "wipe"))
-        if state is not None:
-            checks.state(state, (*x.shape[:-1], H), like)
         # As a sequence of one step.
         given = {name: None if signal is None else signal.unsqueeze(0) for name, signal in signals.items()}
         batch = Batch.arrange(x.unsqueeze(0), None, given, self.input_size, False, like)
@@ -454,3 +457,16 @@ class FastWeightsCell(_FastWeightsBase):
         A0 = None if state is None else state.A.reshape(B, H, H)
         hs, fold = self._scan(batch.x, "", h0, A0, batch.controls)
         return FastWeightsState.from_folds(hs[0].reshape(*x.shape[:-1], H), (fold,))
+
+    def _streams(self, x: Tensor, like: Tensor) -> bool:
+        """Whether one call of the kernel does for x, a single sequence without signals: no gradients, no tracing."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return False
+        learned = self.learn_decay or self.learn_rate
+        return not learned and self.backend != "torch" and x.dtype == like.dtype and kernel.covers(x)
+
+    def _step(self, x: Tensor, W: Tensor, state: FastWeightsState | None) -> FastWeightsState:
+        weights: Any = (self.weight_ih, self.bias, W, self.norm_weight, self.norm_bias)
+        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
+        before = (None, None) if state is None else (state.h, state.A)
+        return FastWeightsState.made_of(*kernel.step(x, *weights, *before, *dynamics, self.decay, self.rate))

@@ -87,9 +87,16 @@ class FastWeightsState:
         state._set(h, None, folds)
         return state
 
+    @classmethod
+    def made_of(cls, h: Tensor, A: Tensor) -> FastWeightsState:
+        """A state of tensors known to fit, unchecked."""
+        state = cls.__new__(cls)
+        state._set(h, A)
+        return state
+
     def _set(self, h: Tensor, A: Tensor | None, folds: tuple[Fold, ...] = ()) -> None:
         self.h, self._A, self._grad, self._versions = h, A, torch.is_grad_enabled(), None
-        if not torch.compiler.is_compiling():
+        if folds and not torch.compiler.is_compiling():
             if torch.is_inference_mode_enabled():  # its tensors do not count their changes
                 folds = tuple(fold._replace(states=fold.states.clone()) for fold in folds)
             else:
@@ -160,9 +167,7 @@ def _flatten(state: FastWeightsState) -> tuple[list[Tensor], None]:
 
 def _unflatten(tensors: Any, _: None) -> FastWeightsState:
     # Not through __init__: transforms put placeholders where the tensors were.
-    state = FastWeightsState.__new__(FastWeightsState)
-    state._set(*tensors)
-    return state
+    return FastWeightsState.made_of(*tensors)
 
 
 pytree.register_pytree_node(FastWeightsState, _flatten, _unflatten, serialized_type_name="fastweights.FastWeightsState")

@@ -18,13 +18,14 @@ from torch import Tensor
 from ..chunk import Chunk, Gradients, Saved, products
 from ..equations import Dynamics
 
-ABI = 1
+ABI = 3
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 LANES = {torch.float32: 16, torch.float64: 8}
 
 
 # `fw_chunk` of scan.h: every field is 64 bits wide, numbers first, then pointers.
 _pack = struct.Struct("10q20Q").pack
+_pack_step = struct.Struct("6q2d10Q").pack  # fw_step
 
 
 class Status(NamedTuple):
@@ -63,6 +64,7 @@ def _load() -> Status:
 
 STATUS = _load()
 AVAILABLE = STATUS.library is not None
+_steps = {dtype: getattr(STATUS.library, f"fw_step_{name}") for dtype, name in DTYPES.items()} if AVAILABLE else {}
 
 
 class Backend(NamedTuple):
@@ -125,6 +127,32 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, we
     if weights:
         grad_w = grad_w.sum_to_size(chunk.w.shape)
     return grad_u, grad_W, grad_gain, grad_shift, grad_h0, grad_A0, grad_w, grad_p
+
+
+def step(
+    x: Tensor,
+    C: Tensor,
+    b: Tensor | None,
+    W: Tensor,
+    gain: Tensor | None,
+    shift: Tensor | None,
+    h: Tensor | None,
+    A: Tensor | None,
+    *numbers: float,
+) -> tuple[Tensor, Tensor]:
+    """One step of one sequence, x (I,) or (1, I), from h and A or None for zero: the new h and A.
+
+    `numbers` are the dynamics, λ and η.
+    """
+    H, features = C.shape
+    shape = (*x.shape[:-1], H)
+    new_h, new_A = x.new_empty(shape), x.new_empty((*shape, H))
+    # Contiguous copies, where there are any, live in this list until the library returns.
+    given = [None if tensor is None else tensor.contiguous() for tensor in (x, C, b, W, gain, shift, h, A)]
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
+    if _steps[x.dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
+        raise MemoryError(f"not enough memory for a step with {H} units")
+    return new_h, new_A
 
 
 def _call(name: str, chunk: Chunk, dynamics: Dynamics, *others: int) -> None:

@@ -580,6 +580,82 @@ template <class T> struct Kernel {
     }
 };
 
+// Σ a[i] b[i], along vectors.
+template <class T> T dot(const T *a, const T *b, int64_t count) {
+    using V = typename Lanes<T>::V;
+    constexpr int64_t VL = Lanes<T>::in_vector;
+    V sum[4] = {};
+    int64_t i = 0;
+    for (; i + 4 * VL <= count; i += 4 * VL)
+        for (int k = 0; k < 4; ++k) {
+            V x, y;
+            std::memcpy(&x, a + i + k * VL, sizeof(V));
+            std::memcpy(&y, b + i + k * VL, sizeof(V));
+            sum[k] += x * y;
+        }
+    for (; i + VL <= count; i += VL) {
+        V x, y;
+        std::memcpy(&x, a + i, sizeof(V));
+        std::memcpy(&y, b + i, sizeof(V));
+        sum[0] += x * y;
+    }
+    const V all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    T total = 0;
+    for (int64_t l = 0; l < VL; ++l) total += all[l];
+    for (; i < count; ++i) total += a[i] * b[i];
+    return total;
+}
+
+// One step of one sequence: vectors run along the units.
+template <class T> void step(const fw_step &c) {
+    const int64_t H = c.H;
+    const T *x = static_cast<const T *>(c.x), *C = static_cast<const T *>(c.C), *bias = static_cast<const T *>(c.b);
+    const T *W = static_cast<const T *>(c.W), *gain = static_cast<const T *>(c.gain);
+    const T *shift = static_cast<const T *>(c.shift), *h = static_cast<const T *>(c.h), *A = static_cast<const T *>(c.A);
+    T *z = scratch.take<T>(3 * H), *v = z + H, *q = v + H, *new_h = static_cast<T *>(c.new_h);
+    const auto settle = [&](const T *from, bool normalized, T *to) {
+        T mean = 0, variance = 0;
+        if (normalized) {
+            for (int64_t i = 0; i < H; ++i) mean += from[i];
+            mean /= T(H);
+            for (int64_t i = 0; i < H; ++i) variance += (from[i] - mean) * (from[i] - mean);
+        }
+        const T scale = T(1) / std::sqrt(variance / T(H) + T(1e-5));
+        for (int64_t i = 0; i < H; ++i) {
+            const T a = normalized ? (from[i] - mean) * scale * gain[i] + shift[i] : from[i];
+            to[i] = c.use_tanh ? std::tanh(a) : a < 0 ? T(0) : a;
+        }
+    };
+    for (int64_t i = 0; i < H; ++i)
+        z[i] = (bias ? bias[i] : T(0)) + dot(C + i * c.I, x, c.I) + (h ? dot(W + i * H, h, H) : T(0));
+    settle(z, gain && c.normalize_start, c.S ? q : new_h);
+    for (int64_t s = 0; s < c.S; ++s) {
+        const T *base = c.identity ? q : z;
+        for (int64_t i = 0; i < H; ++i) v[i] = base[i] + (A ? dot(A + i * H, q, H) : T(0));
+        settle(v, gain, s + 1 < c.S ? q : new_h);
+    }
+    const T decay = T(c.decay), rate = T(c.rate);
+    T *new_A = static_cast<T *>(c.new_A);
+    for (int64_t i = 0; i < H; ++i) {
+        const T own = rate * new_h[i];
+        T *__restrict row = new_A + i * H;
+        if (A)
+            for (int64_t j = 0; j < H; ++j) row[j] = decay * A[i * H + j] + own * new_h[j];
+        else
+            for (int64_t j = 0; j < H; ++j) row[j] = own * new_h[j];
+    }
+}
+
+// 0, or 1 when memory ran out.
+template <class T> int try_step(const fw_step *one) {
+    try {
+        step<T>(*one);
+        return 0;
+    } catch (const std::bad_alloc &) {
+        return 1;
+    }
+}
+
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_chunk *chunk, bool forward) {
     try {
@@ -598,6 +674,8 @@ template <class T> int run(const fw_chunk *chunk, bool forward) {
 
 #pragma GCC visibility push(default)
 extern "C" {
+int fw_step_f32(const fw_step *one) { return try_step<float>(one); }
+int fw_step_f64(const fw_step *one) { return try_step<double>(one); }
 int64_t fw_abi(void) { return FW_ABI; }
 int fw_forward_f32(const fw_chunk *chunk) { return run<float>(chunk, true); }
 int fw_forward_f64(const fw_chunk *chunk) { return run<double>(chunk, true); }

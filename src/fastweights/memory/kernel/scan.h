@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 1
+#define FW_ABI 3
 
 typedef struct {
     int64_t K, B, H, S;                               // steps, sequences, units, inner steps
@@ -17,3 +17,13 @@ typedef struct {
     void *grad_u, *grad_h0, *grad_gain, *grad_shift;  // (K, B, H), (B, H) or null, (H) or null, (H) or null
     void *grad_w, *grad_sums;                         // (B, K, K) zeroed or null, (S, K, B, H) or null
 } fw_chunk;
+
+// One step of one sequence, input product and write included.
+typedef struct {
+    int64_t I, H, S;                                  // features, units, inner steps
+    int64_t identity, use_tanh, normalize_start;      // dynamics
+    double decay, rate;
+    const void *x, *C, *b, *W, *gain, *shift;         // (I), (H, I), (H) or null, (H, H), (H) or null, (H) or null
+    const void *h, *A;                                // (H) and (H, H), both null for zero
+    void *new_h, *new_A;                              // (H), (H, H)
+} fw_step;

@@ -1,39 +1,232 @@
-"""How long a training step takes beside nn.LSTM and nn.RNN: process CPU time on one thread, repetitions interleaved."""
+"""Speed beside what a user would pick instead: the same work, interleaved in one run, as a ratio.
 
+    python benchmarks/speed.py [--quick] [--compile] [--out results]
+
+CPU time of the process on one thread, median over repetitions that take turns; wall time on two threads beside it.
+Writes OUT/bench.json and OUT/bench.png.
+"""
+
+import argparse
+import json
+import platform
 import statistics
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fastweights import FastWeights
+from fastweights import FastWeights, FastWeightsCell, __version__, backend
+from fastweights.memory.equations import Dynamics, MatrixMemory, SlowWeights
+from fastweights.memory.equations import run as run_equations
 
+Row = dict[str, Any]
+BATCH = 128
 SIZES = [(100, H, 11) for H in (20, 50, 100, 200)] + [(49, H, 24) for H in (20, 50, 100, 200)]
-BATCH, REPEATS = 128, 15
 
 
-def training_step(layer: nn.Module, x: Tensor) -> float:
-    layer.zero_grad()
-    start = time.process_time()
-    layer(x)[0].sum().backward()
-    return time.process_time() - start
+def interleaved(rivals: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Median seconds of each, over `repeats` rounds in which they take turns, after two rounds of warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for repeat in range(repeats + 2):
+        for name, work in rivals.items():
+            start = clock()
+            work()
+            if repeat >= 2:
+                times[name].append(clock() - start)
+    return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+def training_step(layer: nn.Module, x: Any, **signals: Any) -> Callable[[], None]:
+    def step() -> None:
+        layer.zero_grad(set_to_none=True)
+        output = layer(x, **signals)[0]
+        (output if isinstance(output, Tensor) else output.data).sum().backward()
+
+    return step
+
+
+def naive(layer: FastWeights, x: Tensor) -> Callable[[], None]:
+    """The H×H matrix, step by step, as most public implementations do it."""
+    weights: Any = [getattr(layer, f"{n}_l0") for n in ("weight_hh", "weight_ih", "bias", "norm_weight", "norm_bias")]
+    B, H = x.shape[1], layer.hidden_size
+
+    def step() -> None:
+        layer.zero_grad(set_to_none=True)
+        memory = MatrixMemory(x.new_zeros(B, H, H), torch.tensor(layer.decay), torch.tensor(layer.rate))
+        run_equations(x, x.new_zeros(B, H), memory, SlowWeights(*weights), Dynamics(layer.inner_steps))[
+            0
+        ].sum().backward()
+
+    return step
+
+
+def rivals_for(features: int, H: int, T: int, S: int, B: int, compiled: bool) -> dict[str, Callable[[], object]]:
+    x = torch.randn(T, B, features, requires_grad=True)
+    slow = FastWeights(features, H, inner_steps=S, backend="torch")
+    rivals = {
+        "fastweights": training_step(FastWeights(features, H, inner_steps=S), x),
+        "lstm": training_step(nn.LSTM(features, H), x),
+        "rnn": training_step(nn.RNN(features, H, nonlinearity="relu"), x),
+        "torch path": training_step(slow, x),
+    }
+    if T <= 24:
+        rivals["naive"] = naive(slow, x)
+        if compiled:
+            attention = FastWeights(features, H, inner_steps=S, backend="torch")
+            rivals["torch.compile"] = training_step(torch.compile(attention), x)  # type: ignore[arg-type]
+    return rivals
+
+
+def flops(features: int, H: int, T: int, S: int, B: int) -> float:
+    """Of a training step: the products with C and W, forward and twice backward, and attention over the states."""
+    return B * (6 * T * H * (features + H) + 14 * S * H * T * (T - 1) / 2)
+
+
+def gemm_peak(seconds: float = 0.5) -> float:
+    """Flop/s of a large matrix product, the best seen."""
+    a, b = torch.randn(768, 768), torch.randn(768, 768)
+    best, start = 0.0, time.process_time()
+    while time.process_time() - start < seconds:
+        before = time.process_time()
+        a @ b
+        best = max(best, 2 * 768**3 / max(time.process_time() - before, 1e-9))
+    return best
+
+
+def show(row: Row) -> None:
+    ratios = [f"{name} {row[name] / row['fastweights']:5.2f}×" for name in row["rivals"] if name != "fastweights"]
+    print(f"{row['what']:<34} {1e3 * row['fastweights']:9.3f} ms   {'  '.join(ratios)}", flush=True)
+
+
+def measure(what: str, rivals: dict[str, Callable[[], object]], repeats: int, **facts: Any) -> Row:
+    row: Row = {"what": what, "rivals": list(rivals), **facts}
+    row |= interleaved(rivals, repeats, time.process_time)
+    show(row)
+    return row
+
+
+def training(repeats: int, compiled: bool) -> list[Row]:
+    rows = []
+    for S in (1, 3):
+        for features, H, T in SIZES:
+            rivals = rivals_for(features, H, T, S, BATCH, compiled)
+            row = measure(f"train I={features} H={H} T={T} S={S}", rivals, repeats, I=features, H=H, T=T, S=S, B=BATCH)
+            row["of_gemm_peak"] = flops(features, H, T, S, BATCH) / row["fastweights"] / gemm_peak()
+            torch.set_num_threads(2)
+            row["wall_two_threads"] = interleaved(
+                {name: rivals[name] for name in ("fastweights", "lstm", "rnn")}, max(3, repeats // 3), time.perf_counter
+            )
+            torch.set_num_threads(1)
+            rows.append(row)
+    return rows
+
+
+def long_sequences(repeats: int, lengths: tuple[int, ...]) -> list[Row]:
+    rows = []
+    for H in (20, 50, 100):
+        for T in lengths:
+            rivals = rivals_for(H, H, T, 1, 16, compiled=False)
+            del rivals["torch path"]
+            rows.append(measure(f"long  H={H} T={T} B=16", rivals, max(3, repeats // 4), I=H, H=H, T=T, S=1, B=16))
+    return rows
+
+
+@torch.no_grad()
+def streaming(repeats: int) -> list[Row]:
+    rows = []
+    for H in (50, 100, 200):
+        ours, lstm, x = FastWeightsCell(H, H), nn.LSTMCell(H, H), torch.randn(1, H)
+        state, pair = ours(x), lstm(x)
+
+        def many(call: Callable[[], object]) -> Callable[[], None]:
+            def work() -> None:
+                for _ in range(100):
+                    call()
+
+            return work
+
+        rivals: dict[str, Callable[[], object]] = {
+            "fastweights": many(lambda ours=ours, x=x, state=state: ours(x, state)),  # type: ignore[misc]
+            "lstm": many(lambda lstm=lstm, x=x, pair=pair: lstm(x, pair)),  # type: ignore[misc]
+        }
+        rows.append(measure(f"100 stream steps H={H}", rivals, repeats, I=H, H=H, T=1, S=1, B=1))
+    return rows
+
+
+def many_lengths(repeats: int) -> list[Row]:
+    rows = []
+    for features, H, T in ((100, 50, 11), (49, 100, 24), (49, 100, 100)):
+        x = torch.randn(T, BATCH, features, requires_grad=True)
+        lengths = torch.randint(1, T + 1, (BATCH,))
+        lengths[0] = T
+        packed = nn.utils.rnn.pack_padded_sequence(x.detach(), lengths, enforce_sorted=False)
+        layer, lstm = FastWeights(features, H), nn.LSTM(features, H)
+        rivals = {
+            "fastweights": training_step(layer, x, lengths=lengths),
+            "full batch": training_step(layer, x),
+            "packed": training_step(layer, packed),
+            "lstm packed": training_step(lstm, packed),
+            "lstm full batch": training_step(lstm, x),
+        }
+        facts = {"I": features, "H": H, "T": T, "S": 1, "B": BATCH, "mean_length": lengths.float().mean().item()}
+        rows.append(measure(f"lengths I={features} H={H} T={T}", rivals, repeats, **facts))
+    return rows
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (by_H, by_T) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    names = {"fastweights": "FastWeights", "lstm": "nn.LSTM", "rnn": "nn.RNN (ReLU)"}
+    for name, label in names.items():
+        wide = [row for row in rows if row["what"].startswith("train") and row["T"] == 24 and row["S"] == 1]
+        by_H.plot([row["H"] for row in wide], [1e3 * row[name] for row in wide], "o-", label=label)
+        far = [row for row in rows if row["what"].startswith("long") and row["H"] == 50]
+        by_T.plot([row["T"] for row in far], [1e6 * row[name] / row["T"] for row in far], "o-", label=label)
+    by_H.set(xlabel="units H", ylabel="ms per training step", title="I=49, T=24, B=128", xscale="log", yscale="log")
+    by_T.set(xlabel="steps T", ylabel="µs per step of the sequence", title="H=50, B=16", xscale="log", ylim=0)
+    by_H.legend()
+    figure.savefig(path, dpi=130)
+
+
+def machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor()
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, no very long sequences")
+    parser.add_argument(
+        "--compile", action="store_true", help="also torch.compile of the attention form (slow to start)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results"), help="where bench.json and bench.png go")
+    args = parser.parse_args()
+    torch.manual_seed(0)
     torch.set_num_threads(1)
-    print(f"ms per training step, batch {BATCH}, median of {REPEATS}, one thread, torch {torch.__version__}")
-    print(f"{'I':>4} {'H':>4} {'T':>4} {'FastWeights':>12} {'nn.LSTM':>8} {'nn.RNN':>8} {'LSTM/ours':>10}")
-    for features, H, T in SIZES:
-        x = torch.randn(T, BATCH, features, requires_grad=True)
-        rivals = [FastWeights(features, H), nn.LSTM(features, H), nn.RNN(features, H, nonlinearity="relu")]
-        times: list[list[float]] = [[] for _ in rivals]
-        for repeat in range(REPEATS + 2):
-            for layer, spent in zip(rivals, times, strict=True):
-                seconds = training_step(layer, x)
-                if repeat >= 2:  # the first are warm-up
-                    spent.append(seconds)
-        ours, lstm, rnn = (1e3 * statistics.median(spent) for spent in times)
-        print(f"{features:4d} {H:4d} {T:4d} {ours:12.2f} {lstm:8.2f} {rnn:8.2f} {lstm / ours:9.2f}×")
+    repeats = 9 if args.quick else 31
+    print(f"{machine()}; torch {torch.__version__}; {backend()}")
+    print("CPU time on one thread; N× is how many times longer the other takes\n")
+    rows = training(repeats, args.compile) + many_lengths(repeats) + streaming(repeats)
+    rows += long_sequences(repeats, (256, 1024) if args.quick else (256, 1024, 4096))
+    args.out.mkdir(parents=True, exist_ok=True)
+    facts = {"machine": machine(), "torch": torch.__version__, "fastweights": __version__, "backend": str(backend())}
+    command = " ".join(["python benchmarks/speed.py", *sys.argv[1:]])
+    report = {**facts, "command": command, "repeats": repeats, "unit": "seconds of CPU time, median", "rows": rows}
+    (args.out / "bench.json").write_text(json.dumps(report, indent=1) + "\n")
+    plot(rows, args.out / "bench.png")
+    print(f"\nwritten: {args.out / 'bench.json'}, {args.out / 'bench.png'}")
 
 
 if __name__ == "__main__":

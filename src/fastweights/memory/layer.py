@@ -439,12 +439,13 @@ class FastWeightsCell(_FastWeightsBase):
         read: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
-        H, like = self.hidden_size, cast(Tensor, self.weight_hh)
+        H = self.hidden_size
+        like = cast(Tensor, self._parameters["weight_hh"] if "weight_hh" in self._parameters else self.weight_hh)
         checks.inputs(x, (1, 2), self.input_size, like)
         if state is not None:
             checks.state(state, (*x.shape[:-1], H), like)
         if reset is wipe is store is read is None and x.numel() == self.input_size and self._streams(x, like):
-            return self._step(x, like, state)
+            return self._step(x, state)
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
         for name, signal in signals.items():
             if signal is not None:
@@ -465,8 +466,12 @@ class FastWeightsCell(_FastWeightsBase):
         learned = self.learn_decay or self.learn_rate
         return not learned and self.backend != "torch" and x.dtype == like.dtype and kernel.covers(x)
 
-    def _step(self, x: Tensor, W: Tensor, state: FastWeightsState | None) -> FastWeightsState:
-        weights: Any = (self.weight_ih, self.bias, W, self.norm_weight, self.norm_bias)
+    def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
+        names, weights = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias"), self._parameters
+        try:
+            tensors: list[Any] = [weights[name] for name in names]
+        except KeyError:  # parametrized
+            tensors = [getattr(self, name) for name in names]
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
         before = (None, None) if state is None else (state.h, state.A)
-        return FastWeightsState.made_of(*kernel.step(x, *weights, *before, *dynamics, self.decay, self.rate))
+        return FastWeightsState.made_of(*kernel.step(x, *tensors, *before, *dynamics, self.decay, self.rate))

@@ -145,12 +145,12 @@ def step(
     `numbers` are the dynamics, λ and η.
     """
     H, features = C.shape
-    shape = (*x.shape[:-1], H)
-    new_h, new_A = x.new_empty(shape), x.new_empty((*shape, H))
+    shape, dtype = (*x.shape[:-1], H), x.dtype
+    new_h, new_A = torch.empty(shape, dtype=dtype), torch.empty((*shape, H), dtype=dtype)
     # Contiguous copies, where there are any, live in this list until the library returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in (x, C, b, W, gain, shift, h, A)]
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if _steps[x.dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
+    if _steps[dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
         raise MemoryError(f"not enough memory for a step with {H} units")
     return new_h, new_A
 

@@ -24,11 +24,12 @@ from fastweights.memory.equations import Dynamics, MatrixMemory, SlowWeights
 from fastweights.memory.equations import run as run_equations
 
 Row = dict[str, Any]
+Rivals = dict[str, Callable[[], object]]
 BATCH = 128
 SIZES = [(100, H, 11) for H in (20, 50, 100, 200)] + [(49, H, 24) for H in (20, 50, 100, 200)]
 
 
-def interleaved(rivals: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+def interleaved(rivals: Rivals, repeats: int, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of each, over `repeats` rounds in which they take turns, after two rounds of warm-up."""
     times: dict[str, list[float]] = {name: [] for name in rivals}
     for repeat in range(repeats + 2):
@@ -64,20 +65,27 @@ def naive(layer: FastWeights, x: Tensor) -> Callable[[], None]:
     return step
 
 
-def rivals_for(features: int, H: int, T: int, S: int, B: int, compiled: bool) -> dict[str, Callable[[], object]]:
+def rivals_for(features: int, H: int, T: int, S: int, B: int) -> Rivals:
     x = torch.randn(T, B, features, requires_grad=True)
-    slow = FastWeights(features, H, inner_steps=S, backend="torch")
-    rivals = {
+    return {
         "fastweights": training_step(FastWeights(features, H, inner_steps=S), x),
         "lstm": training_step(nn.LSTM(features, H), x),
         "rnn": training_step(nn.RNN(features, H, nonlinearity="relu"), x),
-        "torch path": training_step(slow, x),
     }
-    if T <= 24:
-        rivals["naive"] = naive(slow, x)
-        if compiled:
-            attention = FastWeights(features, H, inner_steps=S, backend="torch")
-            rivals["torch.compile"] = training_step(torch.compile(attention), x)  # type: ignore[arg-type]
+
+
+def other_ways(features: int, H: int, T: int, S: int, B: int, compiled: bool) -> Rivals:
+    """The same layer computed otherwise. A group of its own: these leave the allocator in a state of their own."""
+    x = torch.randn(T, B, features, requires_grad=True)
+    slow = FastWeights(features, H, inner_steps=S, backend="torch")
+    rivals: Rivals = {
+        "fastweights": training_step(FastWeights(features, H, inner_steps=S), x),
+        "torch path": training_step(slow, x),
+        "naive": naive(slow, x),
+    }
+    if compiled:
+        attention = FastWeights(features, H, inner_steps=S, backend="torch")
+        rivals["torch.compile"] = training_step(torch.compile(attention), x)  # type: ignore[arg-type]
     return rivals
 
 
@@ -102,7 +110,7 @@ def show(row: Row) -> None:
     print(f"{row['what']:<34} {1e3 * row['fastweights']:9.3f} ms   {'  '.join(ratios)}", flush=True)
 
 
-def measure(what: str, rivals: dict[str, Callable[[], object]], repeats: int, **facts: Any) -> Row:
+def measure(what: str, rivals: Rivals, repeats: int, **facts: Any) -> Row:
     row: Row = {"what": what, "rivals": list(rivals), **facts}
     row |= interleaved(rivals, repeats, time.process_time)
     show(row)
@@ -113,8 +121,9 @@ def training(repeats: int, compiled: bool) -> list[Row]:
     rows = []
     for S in (1, 3):
         for features, H, T in SIZES:
-            rivals = rivals_for(features, H, T, S, BATCH, compiled)
-            row = measure(f"train I={features} H={H} T={T} S={S}", rivals, repeats, I=features, H=H, T=T, S=S, B=BATCH)
+            rivals = rivals_for(features, H, T, S, BATCH)
+            facts = {"I": features, "H": H, "T": T, "S": S, "B": BATCH}
+            row = measure(f"train I={features} H={H} T={T} S={S}", rivals, repeats, **facts)
             row["of_gemm_peak"] = flops(features, H, T, S, BATCH) / row["fastweights"] / gemm_peak()
             torch.set_num_threads(2)
             row["wall_two_threads"] = interleaved(
@@ -122,6 +131,10 @@ def training(repeats: int, compiled: bool) -> list[Row]:
             )
             torch.set_num_threads(1)
             rows.append(row)
+    for features, H, T in SIZES:
+        facts = {"I": features, "H": H, "T": T, "S": 1, "B": BATCH}
+        ways = other_ways(features, H, T, 1, BATCH, compiled)
+        rows.append(measure(f"ways  I={features} H={H} T={T} S=1", ways, max(3, repeats // 6), **facts))
     return rows
 
 
@@ -129,9 +142,8 @@ def long_sequences(repeats: int, lengths: tuple[int, ...]) -> list[Row]:
     rows = []
     for H in (20, 50, 100):
         for T in lengths:
-            rivals = rivals_for(H, H, T, 1, 16, compiled=False)
-            del rivals["torch path"]
-            rows.append(measure(f"long  H={H} T={T} B=16", rivals, max(3, repeats // 4), I=H, H=H, T=T, S=1, B=16))
+            facts = {"I": H, "H": H, "T": T, "S": 1, "B": 16}
+            rows.append(measure(f"long  H={H} T={T} B=16", rivals_for(H, H, T, 1, 16), max(3, repeats // 4), **facts))
     return rows
 
 
@@ -149,7 +161,7 @@ def streaming(repeats: int) -> list[Row]:
 
             return work
 
-        rivals: dict[str, Callable[[], object]] = {
+        rivals: Rivals = {
             "fastweights": many(lambda ours=ours, x=x, state=state: ours(x, state)),  # type: ignore[misc]
             "lstm": many(lambda lstm=lstm, x=x, pair=pair: lstm(x, pair)),  # type: ignore[misc]
         }
@@ -165,7 +177,7 @@ def many_lengths(repeats: int) -> list[Row]:
         lengths[0] = T
         packed = nn.utils.rnn.pack_padded_sequence(x.detach(), lengths, enforce_sorted=False)
         layer, lstm = FastWeights(features, H), nn.LSTM(features, H)
-        rivals = {
+        rivals: Rivals = {
             "fastweights": training_step(layer, x, lengths=lengths),
             "full batch": training_step(layer, x),
             "packed": training_step(layer, packed),

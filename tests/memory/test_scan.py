@@ -49,7 +49,8 @@ def test_short_sequences_are_one_chunk_and_long_ones_are_not():
 
 
 def test_weights_by_hand():
-    w, p, w_end, p_end = weigh(3, 0.5, 2.0, Controls(), torch.empty(0))
+    weights = weigh(3, 0.5, 2.0, Controls(), torch.empty(0))
+    w, p, (w_end, p_end) = weights.w, weights.p, weights.left(None)
     assert w[0].tolist() == [[0, 0, 0], [2, 0, 0], [1, 2, 0]]
     assert w_end[0].tolist() == [0.5, 1, 2]
     assert p[0].tolist() == [1, 0.5, 0.25]
@@ -60,9 +61,16 @@ def test_weights_by_hand():
 def test_nothing_is_seen_across_a_reset(at):
     reset = torch.zeros(3, 1, dtype=torch.bool)
     reset[at] = True
-    w, p, w_end, p_end = weigh(3, 0.5, 2.0, Controls(reset=reset), torch.empty(0))
+    weights = weigh(3, 0.5, 2.0, Controls(reset=reset), torch.empty(0))
+    w, p, (w_end, p_end) = weights.w, weights.p, weights.left(None)
     assert not w[0, at:, :at].any()
     assert not p[0, at:].any()
     assert p_end.item() == 0
     assert not w_end[0, :at].any()
     assert w_end[0, 2] == 2
+
+
+def test_what_is_left_for_sequences_of_many_lengths():
+    w_left, p_left = weigh(3, 0.5, 2.0, Controls(), torch.empty(0)).left(torch.tensor([3, 0, 2]))
+    assert w_left.tolist() == [[0.5, 1, 2], [0, 0, 0], [1, 2, 0]]
+    assert p_left.tolist() == [0.125, 1, 0.25]

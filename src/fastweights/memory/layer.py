@@ -440,7 +440,9 @@ class FastWeightsCell(_FastWeightsBase):
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
         H = self.hidden_size
-        like = cast(Tensor, self._parameters["weight_hh"] if "weight_hh" in self._parameters else self.weight_hh)
+        like = cast(Tensor, self._parameters.get("weight_hh"))
+        if like is None:  # parametrized
+            like = cast(Tensor, self.weight_hh)
         checks.inputs(x, (1, 2), self.input_size, like)
         if state is not None:
             checks.state(state, (*x.shape[:-1], H), like)

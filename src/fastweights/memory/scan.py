@@ -49,16 +49,25 @@ def chunk_length(T: int, H: int) -> int:
 
 
 class Weights(NamedTuple):
-    """How strongly each of K steps, and then the step after them, sees what is before it."""
+    """How strongly each of K steps sees what is before it, and what would be left of it for a step after each."""
 
     w: Tensor  # (B or 1, K, K): state τ at step t
     p: Tensor  # (B or 1, K): the A from before
-    w_end: Tensor  # (B or 1, K)
-    p_end: Tensor  # (B or 1,)
+    w_left: Tensor  # (B or 1, K+1, K): the same, whatever is read
+    p_left: Tensor  # (B or 1, K+1)
+
+    def left(self, count: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is left at the end, (B or 1, K) and (B or 1,), for sequences of `count` steps (B,); None: all K."""
+        if count is None:
+            return self.w_left[:, -1], self.p_left[:, -1]
+        if self.w_left.shape[0] == 1:
+            return self.w_left[0, count], self.p_left[0, count].expand_as(count)
+        sequences = torch.arange(len(count), device=count.device)
+        return self.w_left[sequences, count], self.p_left.expand(len(count), -1)[sequences, count]
 
 
 def weigh(K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor) -> Weights:
-    """Decay, rate and controls as weights of the past; the last row, what is left at the end, has no part in `read`."""
+    """Decay, rate and controls as weights of the past."""
     if isinstance(decay, float) and isinstance(rate, float) and controls.absent():
         traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
         if not traced:
@@ -83,27 +92,21 @@ def _weights(
     active, reset, _, store, read = (None if c is None else c.T for c in controls)  # (B, K)
     steps = torch.arange(K + 1, device=device)
     before = steps[:, None] > steps[None, :K]  # (K+1, K)
-    clock = steps.unsqueeze(0)
-    if active is not None:
-        clock = torch.cat((active.new_zeros(len(active), 1, dtype=torch.long), active.cumsum(1)), 1)
-    age = (clock[:, :, None] - clock[:, None, :K] - 1).clamp(min=0).to(dtype)
-    w, p = rate * decay**age, decay ** clock.to(dtype)
+    age = (steps[:, None] - steps[None, :K] - 1).clamp(min=0).to(dtype)
+    w, p = (rate * decay**age).unsqueeze(0), (decay ** steps.to(dtype)).unsqueeze(0)
     if reset is not None:
         episode = reset.cumsum(1)
         at = torch.cat((episode, episode[:, -1:]), 1)
         before = before & (at[:, :, None] == episode[:, None, :])
         p = torch.where(at == 0, p, 0.0)
-    if active is not None:
-        present = active.to(dtype)
-        store = present if store is None else store * present
-        read = present if read is None else read * present
     w = torch.where(before, w, 0.0)
     if store is not None:
         w = w * store[:, None, :]
-    if read is not None:
-        readings = torch.cat((read, torch.ones_like(read[:, :1])), 1)
-        w, p = w * readings[:, :, None], p * readings
-    return Weights(w[:, :K], p[:, :K], w[:, K], p[:, K])
+    if active is not None:  # past the end nothing is read, and so nothing can overflow
+        read = active.to(dtype) if read is None else read * active
+    if read is None:
+        return Weights(w[:, :K], p[:, :K], w, p)
+    return Weights(w[:, :K] * read[:, :, None], p[:, :K] * read, w, p)
 
 
 def scan(
@@ -126,18 +129,19 @@ def scan(
     """
     T, _, H = u.shape
     K = min(chunk_size or chunk_length(T, H), T)
-    wiped, pieces, h, A = _blank(controls), [], h0, A0
-    for start in range(0, T, K):
-        part = slice(start, min(start + K, T))
-        length = part.stop - start
-        keep = None if wiped is None else (~wiped[part]).to(u.dtype)
-        w, p, w_end, p_end = weigh(length, decay, rate, controls if length == T else controls.part(part), u)
-        steps = None if controls.active is None else controls.active[part].sum(0)
-        stretch = chunk.Chunk(u if length == T else u[part], *slow, h, A, w, p, keep, steps)
-        hs = autograd.run(stretch, dynamics, fused)
+    # The kernel needs no telling what to do past a sequence's end: it does not go there.
+    told = controls._replace(active=None) if fused else controls
+    wiped, pieces, h, A = _blank(told), [], h0, A0
+    for n, part in enumerate((u,) if K == T else torch.split(u, K)):
+        steps = slice(n * K, n * K + len(part))
+        keep = None if wiped is None else (~wiped[steps]).to(u.dtype)
+        count = None if controls.active is None else controls.active[steps].sum(0)
+        weights = weigh(len(part), decay, rate, told if K == T else told.part(steps), u)
+        hs = autograd.run(chunk.Chunk(part, *slow, h, A, weights.w, weights.p, keep, count), dynamics, fused)
         pieces.append(hs)
-        fold = Fold(A, p_end, hs, w_end)
-        if part.stop < T:
+        w_left, p_left = weights.left(count)
+        fold = Fold(A, p_left, hs, w_left)
+        if steps.stop < T:
             h, A = hs[-1], fold.matrix()
     return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)), fold
 
@@ -158,7 +162,7 @@ def observe(
     """
     T, wiped = len(u), _blank(controls)
     keep = None if wiped is None else (~wiped).to(u.dtype)
-    w, p, _, _ = weigh(T, decay, rate, controls, u)
+    w, p, *_ = weigh(T, decay, rate, controls, u)
     hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w, p, keep, None), dynamics)
     hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", queries, hs)

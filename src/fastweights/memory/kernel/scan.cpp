@@ -114,18 +114,21 @@ template <class T> struct Kernel {
     struct Block {
         int64_t lane[L];   // which sequence; -1: none
         int64_t steps[L];  // how many of its steps count
-        int64_t K;         // how many steps to run
+        int64_t K;         // how many steps to run: those of the longest
+        int64_t shortest;  // the fewest steps of any
         V *states, *trail, *scales, *scores;
     };
 
     Block block(int64_t index, const std::vector<int64_t> &order) const {
         Block b;
         b.K = 0;
+        b.shortest = K;
         for (int64_t l = 0; l < L; ++l) {
             int64_t place = index * L + l;
             b.lane[l] = place < B ? order[place] : -1;
             b.steps[l] = place < B ? (c.steps ? c.steps[b.lane[l]] : K) : 0;
             b.K = std::max(b.K, b.steps[l]);
+            if (place < B) b.shortest = std::min(b.shortest, b.steps[l]);
         }
         b.states = nullptr;
         b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
@@ -201,9 +204,11 @@ template <class T> struct Kernel {
         for (int64_t l = 0; l < L; ++l) flat[l] = b.lane[l] < 0 ? T(0) : source[b.lane[l] * stride];
     }
 
+    // What each lane keeps of its hidden state before step t: nothing past its end, where it then stays at zero.
     void kept(const Block &b, int64_t t, V *out) const {
         T *flat = reinterpret_cast<T *>(out);
-        for (int64_t l = 0; l < L; ++l) flat[l] = b.lane[l] < 0 ? T(0) : keep[t * B + b.lane[l]];
+        for (int64_t l = 0; l < L; ++l)
+            flat[l] = t >= b.steps[l] ? T(0) : keep ? keep[t * B + b.lane[l]] : T(1);
     }
 
     // out[i] += Σ_k matrix[i, k] in[k] for R rows from i on.
@@ -352,10 +357,11 @@ template <class T> struct Kernel {
             const V *previous = t ? state(b, t - 1) : before;
             if (t == 0 && h0) gather(b, h0, 0, before, true);
             else if (t == 0) std::memset(before, 0, H * 2 * sizeof(V));
-            if (keep) {
+            if (keep || t >= b.shortest) {
                 V mask[2];
                 kept(b, t, mask);
-                for (int64_t i = 0; i < 2 * H; ++i) before[i] = previous[i] * mask[i & 1];
+                const V zero{};
+                for (int64_t i = 0; i < 2 * H; ++i) before[i] = mask[i & 1] == zero ? zero : previous[i] * mask[i & 1];
                 previous = before;
             }
             multiply(W, previous, z);
@@ -517,7 +523,7 @@ template <class T> struct Kernel {
             scatter(b, grad_z, t, grad_u);
             std::memset(from_next, 0, H * 2 * sizeof(V));
             multiply(W_transposed.data(), grad_z, from_next);
-            if (keep) {
+            if (keep || t >= b.shortest) {
                 V mask[2];
                 kept(b, t, mask);
                 for (int64_t i = 0; i < 2 * H; ++i) from_next[i] *= mask[i & 1];

@@ -39,7 +39,7 @@ sanitize: install
 	cmake -S src/fastweights/memory/kernel -B build/sanitize -DFASTWEIGHTS_SANITIZE=ON >/dev/null
 	cmake --build build/sanitize --parallel 2
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-		FASTWEIGHTS_KERNEL=$(CURDIR)/build/sanitize CI=true $(BIN)/pytest -n 2 tests/memory/test_kernel.py
+		FASTWEIGHTS_KERNEL=$(CURDIR)/build/sanitize CI=true $(BIN)/pytest -n 2 tests/memory/test_kernel.py tests/memory/test_cell.py
 
 bench: install
 	$(BIN)/python benchmarks/speed.py

@@ -177,15 +177,19 @@ def many_lengths(repeats: int) -> list[Row]:
         lengths[0] = T
         packed = nn.utils.rnn.pack_padded_sequence(x.detach(), lengths, enforce_sorted=False)
         layer, lstm = FastWeights(features, H), nn.LSTM(features, H)
-        rivals: Rivals = {
+        facts = {"I": features, "H": H, "T": T, "S": 1, "B": BATCH, "mean_length": lengths.float().mean().item()}
+        ours: Rivals = {
             "fastweights": training_step(layer, x, lengths=lengths),
             "full batch": training_step(layer, x),
             "packed": training_step(layer, packed),
-            "lstm packed": training_step(lstm, packed),
+        }
+        rows.append(measure(f"lengths I={features} H={H} T={T}", ours, repeats, **facts))
+        theirs: Rivals = {
+            "fastweights": training_step(layer, packed),
+            "lstm": training_step(lstm, packed),
             "lstm full batch": training_step(lstm, x),
         }
-        facts = {"I": features, "H": H, "T": T, "S": 1, "B": BATCH, "mean_length": lengths.float().mean().item()}
-        rows.append(measure(f"lengths I={features} H={H} T={T}", rivals, repeats, **facts))
+        rows.append(measure(f"packed  I={features} H={H} T={T}", theirs, repeats, **facts))
     return rows
 
 

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     w: Tensor  # (B or 1, K, K)
     p: Tensor  # (B or 1, K)
     keep: Tensor | None  # (K, B): 0 where the hidden state is wiped before the step, else 1
-    steps: Tensor | None  # (B,): how many of the steps count; None: all. What is past them is not defined
+    steps: Tensor | None  # (B,): how many of the steps count; None: all. Past them states are zero
 
 
 class Saved(NamedTuple):
@@ -100,7 +100,8 @@ def _recall(M: Tensor, w: Tensor, A0: Tensor | None, p: Tensor) -> Recall:
 
 def differentiable(chunk: Chunk, dynamics: Dynamics) -> Tensor:
     """The hidden states (K, B, H), by operations that autograd, vmap and jvp see through, to any order."""
-    u, W, gain, shift, h0, A0, w, p, keep, _ = chunk
+    _, W, gain, shift, h0, A0, w, p, keep, steps = chunk
+    u = _until(steps, chunk.u)
     h = u.new_zeros(u.shape[1:]) if h0 is None else h0
     states: list[Tensor] = []
     for t in range(len(u)):
@@ -108,13 +109,24 @@ def differentiable(chunk: Chunk, dynamics: Dynamics) -> Tensor:
         M = torch.stack(states, 1) if states else u.new_zeros(u.shape[1], 0, u.shape[2])
         recall = _recall(M, w[:, t, :t], A0, p[:, t : t + 1])
         h = _settle(u[t] + previous @ W.T, recall, gain, shift, dynamics)[0][-1]
+        if steps is not None:
+            h = torch.where((t < steps).unsqueeze(-1), h, 0.0)
         states.append(h)
     return torch.stack(states)
 
 
+def _until(steps: Tensor | None, sequences: Tensor) -> Tensor:
+    """(K, B, H) with zeros past each sequence's end."""
+    if steps is None:
+        return sequences
+    active = torch.arange(len(sequences), device=steps.device).unsqueeze(1) < steps  # (K, B)
+    return torch.where(active.unsqueeze(-1), sequences, 0.0)
+
+
 def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
     """The hidden states, and what `backward` wants to know of the way there."""
-    u, W, gain, shift, h0, A0, w, p, keep, _ = chunk
+    _, W, gain, shift, h0, A0, w, p, keep, steps = chunk
+    u = _until(steps, chunk.u)
     K, B, H = u.shape
     hs, queries, normals, scales = (u.new_empty(shape) for shape in saved_shapes(chunk, dynamics))
     M = u.new_empty(B, K, H)
@@ -123,7 +135,8 @@ def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
         previous = h if keep is None else h * keep[t].unsqueeze(-1)
         recall = _recall(M[:, :t], w[:, t, :t], A0, p[:, t : t + 1])
         path, norms = _settle(u[t] + previous @ W.T, recall, gain, shift, dynamics)
-        h = hs[t] = M[:, t] = path[-1]
+        h = path[-1] if steps is None else torch.where((t < steps).unsqueeze(-1), path[-1], 0.0)
+        hs[t] = M[:, t] = h
         for s, query in enumerate(path[:-1]):
             queries[s, t] = query
         for n, (normal, scale) in enumerate(norms):
@@ -144,8 +157,9 @@ def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, we
 
     Those of gain, shift, h0 and A0 are empty where the forward had none, those of w and p where `weights` is False.
     """
-    _, W, gain, _, _, A0, w, p, keep, _ = chunk
+    _, W, gain, _, _, A0, w, p, keep, steps = chunk
     hs, queries, normals, scales = saved
+    grad_hs = _until(steps, grad_hs)
     K, B, H = hs.shape
     M = hs.transpose(0, 1).contiguous()  # (B, K, H)
     sustained = dynamics.settling == "sustained"

@@ -369,8 +369,6 @@ class FastWeights(_FastWeightsBase):
                 hs, fold = self._scan(x, self._suffixes[row], h, A, controls, observed)
                 last.append(batch.last(hs, h))
                 folds.append(fold)
-                if controls.active is not None:
-                    hs = torch.where(controls.active.unsqueeze(-1), hs, 0.0)
                 outputs.append(batch.turn(hs) if backwards else hs)
             output = outputs[0] if ways == 1 else torch.cat(outputs, -1)
         last_h = (last[0].clone() if rows == 1 else torch.stack(last)).reshape(rows, *batch.state_shape, H)

@@ -28,7 +28,8 @@ class Controls(NamedTuple):
     read: Tensor | None = None
 
     def absent(self) -> bool:
-        return self.active is self.reset is self.wipe is self.store is self.read is None
+        """Whether no step differs from another, for as long as a sequence lasts."""
+        return self.reset is self.wipe is self.store is self.read is None
 
     def part(self, steps: slice) -> Controls:
         return Controls(*(None if control is None else control[steps] for control in self))
@@ -89,7 +90,7 @@ def _weights(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Weights:
-    active, reset, _, store, read = (None if c is None else c.T for c in controls)  # (B, K)
+    reset, store, read = (None if c is None else c.T for c in (controls.reset, controls.store, controls.read))
     steps = torch.arange(K + 1, device=device)
     before = steps[:, None] > steps[None, :K]  # (K+1, K)
     age = (steps[:, None] - steps[None, :K] - 1).clamp(min=0).to(dtype)
@@ -102,8 +103,6 @@ def _weights(
     w = torch.where(before, w, 0.0)
     if store is not None:
         w = w * store[:, None, :]
-    if active is not None:  # past the end nothing is read, and so nothing can overflow
-        read = active.to(dtype) if read is None else read * active
     if read is None:
         return Weights(w[:, :K], p[:, :K], w, p)
     return Weights(w[:, :K] * read[:, :, None], p[:, :K] * read, w, p)
@@ -124,19 +123,17 @@ def scan(
 ) -> tuple[Tensor, Fold]:
     """Run the recurrence over u = C x + b, (T, B, H) with T > 0, from h0 (B, H) and A0 (B, H, H), None for zero.
 
-    Returns the hidden states (T, B, H), meaningless where a step is not active, and the fast weights at the end of
-    each sequence, ready to be folded.
+    Returns the hidden states (T, B, H), zero where a step is not active, and the fast weights at the end of each
+    sequence, ready to be folded.
     """
     T, _, H = u.shape
     K = min(chunk_size or chunk_length(T, H), T)
-    # The kernel needs no telling what to do past a sequence's end: it does not go there.
-    told = controls._replace(active=None) if fused else controls
-    wiped, pieces, h, A = _blank(told), [], h0, A0
+    wiped, pieces, h, A = _blank(controls), [], h0, A0
     for n, part in enumerate((u,) if K == T else torch.split(u, K)):
         steps = slice(n * K, n * K + len(part))
         keep = None if wiped is None else (~wiped[steps]).to(u.dtype)
         count = None if controls.active is None else controls.active[steps].sum(0)
-        weights = weigh(len(part), decay, rate, told if K == T else told.part(steps), u)
+        weights = weigh(len(part), decay, rate, controls if K == T else controls.part(steps), u)
         hs = autograd.run(chunk.Chunk(part, *slow, h, A, weights.w, weights.p, keep, count), dynamics, fused)
         pieces.append(hs)
         w_left, p_left = weights.left(count)
@@ -162,22 +159,16 @@ def observe(
     """
     T, wiped = len(u), _blank(controls)
     keep = None if wiped is None else (~wiped).to(u.dtype)
+    count = None if controls.active is None else controls.active.sum(0)
     w, p, *_ = weigh(T, decay, rate, controls, u)
-    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w, p, keep, None), dynamics)
+    hs, queries, _, _ = chunk.forward(chunk.Chunk(u, *slow, h0, A0, w, p, keep, count), dynamics)
     hidden = torch.cat((queries, hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", queries, hs)
     return hidden, scores * w.transpose(0, 1).unsqueeze(1)
 
 
 def _blank(controls: Controls) -> Tensor | None:
-    """Where the hidden state is zero before the step, (T, B): resets, wipes, and steps past the end."""
-    if controls.absent():
-        return None
-    ends = None if controls.active is None else ~controls.active
-    places = [place for place in (controls.reset, controls.wipe, ends) if place is not None]
-    if not places:
-        return None
-    total = places[0]
-    for place in places[1:]:
-        total = total | place
-    return total
+    """Where the hidden state is zero before the step, (T, B): resets and wipes."""
+    if controls.reset is None or controls.wipe is None:
+        return controls.wipe if controls.reset is None else controls.reset
+    return controls.reset | controls.wipe

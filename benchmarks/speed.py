@@ -208,6 +208,11 @@ def plot(rows: list[Row], path: Path) -> None:
         by_T.plot([row["T"] for row in far], [1e6 * row[name] / row["T"] for row in far], "o-", label=label)
     by_H.set(xlabel="units H", ylabel="ms per training step", title="I=49, T=24, B=128", xscale="log", yscale="log")
     by_T.set(xlabel="steps T", ylabel="µs per step of the sequence", title="H=50, B=16", xscale="log", ylim=0)
+    for axes, ticks in ((by_H, [row["H"] for row in wide]), (by_T, [row["T"] for row in far])):
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_xticks([], minor=True)
+    by_H.set_yticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+    by_H.set_yticks([], minor=True)
     by_H.legend()
     figure.savefig(path, dpi=130)
 

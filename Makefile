@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
-	@echo "make demo      train the layer on a small retrieval task and see what it learned (20 s)"
+	@echo "make demo      train the layer on a small retrieval task and see what it learned (10 s)"
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"

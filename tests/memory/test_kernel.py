@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fastweights import FastWeights, backend
+from fastweights import FastWeights, FastWeightsCell, backend
 from fastweights.memory import chunk, kernel
 from fastweights.memory.equations import Dynamics
 
@@ -104,6 +105,19 @@ def test_the_number_of_threads_does_not_matter(options):
                 assert torch.equal(one, many), name
             else:
                 torch.testing.assert_close(one, many)
+
+
+@needs_kernel
+def test_tensors_without_memory_never_reach_the_kernel():
+    x = torch.randn(4, 1, 3)
+    with FakeTensorMode():
+        fake, layer, cell = torch.randn(4, 1, 3), FastWeights(3, 5), FastWeightsCell(3, 5)
+        output, state = layer(fake)
+        assert output.shape == (4, 1, 5)
+        (output.sum() + state.A.sum()).backward()
+        with torch.no_grad():
+            assert cell(fake[0]).A.shape == (1, 5, 5)
+    assert FastWeights(3, 5)(x)[0].isfinite().all()  # nothing of it was kept for later
 
 
 @needs_kernel

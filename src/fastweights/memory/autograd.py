@@ -24,7 +24,7 @@ def run(chunk: Chunk, dynamics: Dynamics, fused: bool) -> Tensor:
         return differentiable(chunk, dynamics)
     options = (*dynamics, fused)
     hs: Tensor
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or type(chunk.u) is not Tensor:  # a tensor without memory of its own, say
         hs = forward_op(*chunk, *options)[0]
     elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in chunk):
         hs = ChunkFunction.apply(*chunk, *options)  # type: ignore[no-untyped-call]

@@ -464,7 +464,9 @@ class FastWeightsCell(_FastWeightsBase):
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return False
         learned = self.learn_decay or self.learn_rate
-        return not learned and self.backend != "torch" and x.dtype == like.dtype and kernel.covers(x)
+        return (
+            not learned and type(x) is Tensor and self.backend != "torch" and x.dtype == like.dtype and kernel.covers(x)
+        )
 
     def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
         names, weights = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias"), self._parameters

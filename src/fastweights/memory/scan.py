@@ -71,7 +71,7 @@ def weigh(K: int, decay: float | Tensor, rate: float | Tensor, controls: Control
     """Decay, rate and controls as weights of the past."""
     if isinstance(decay, float) and isinstance(rate, float) and controls.absent():
         traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        if not traced:
+        if not traced and type(like) is Tensor:
             return _plain_weights(K, decay, rate, like.dtype, like.device)
     return _weights(K, decay, rate, controls, like.dtype, like.device)
 

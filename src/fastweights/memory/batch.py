@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from . import checks
-from .scan import Controls
+from .weights import Controls
 
 
 @dataclass
 class Batch:
     """Checked sequences, time first, with what is needed to give an answer in the caller's own layout."""
 
-    x: Tensor  # (T, B, I), zero past a sequence's end
+    x: Tensor  # (T, B, I)
     lengths: Tensor | None  # (B,)
     controls: Controls  # (T, B) each
     single: bool
@@ -56,18 +56,15 @@ class Batch:
             return tensor.unsqueeze(1) if single else tensor.transpose(0, 1) if batch_first else tensor
 
         x = time_first(x)
-        active = None
         if lengths is not None:
-            lengths = lengths.reshape(B)
-            active = torch.arange(T, device=x.device).unsqueeze(1) < lengths  # (T, B)
-            x = x.masked_fill(~active.unsqueeze(-1), 0)
+            lengths = lengths.reshape(B).long()
         given = {name: time_first(signal) for name, signal in signals.items() if signal is not None}
         for name, signal in given.items():
             if name in ("store", "read"):
                 given[name] = signal.to(like.dtype)
-            elif active is not None:
-                given[name] = signal & active
-        return cls(x, lengths, Controls(active, **given), single, batch_first, packed)
+            elif lengths is not None:
+                given[name] = signal & (torch.arange(T, device=x.device).unsqueeze(1) < lengths)
+        return cls(x, lengths, Controls(**given), single, batch_first, packed)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -95,22 +92,14 @@ class Batch:
 
     def turned_controls(self) -> Controls:
         """The controls for a net that reads backwards: a reset before step t parts t-1 from t all the same."""
-        active, reset, wipe, store, read = self.controls
+        reset, wipe, store, read = self.controls
 
         def cut(signal: Tensor) -> Tensor:
             return self.turn(torch.cat((signal[1:], torch.zeros_like(signal[:1]))))
 
         return Controls(
-            active,
             None if reset is None else cut(reset),
             None if wipe is None else cut(wipe),
             None if store is None else self.turn(store),
             None if read is None else self.turn(read),
         )
-
-    def last(self, hs: Tensor, h0: Tensor | None) -> Tensor:
-        """Each sequence's own last state, (B, H), from hs (T, B, H); h0 where it has no step."""
-        if self.lengths is None:
-            return hs[-1]
-        place = (self.lengths - 1).clamp(min=0).reshape(1, -1, 1).expand(1, *hs.shape[1:])
-        return torch.where(self.lengths.unsqueeze(-1) > 0, hs.gather(0, place).squeeze(0), 0.0 if h0 is None else h0)

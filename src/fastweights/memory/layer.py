@@ -15,8 +15,9 @@ from torch.nn.utils.rnn import PackedSequence
 from . import checks, kernel
 from .batch import Batch
 from .equations import Dynamics
-from .scan import Controls, Slow, observe, scan
-from .state import FastWeightsState, Fold, full_precision
+from .scan import Slow, observe, scan
+from .state import End, FastWeightsState, full_precision
+from .weights import Controls
 
 
 class Trace(NamedTuple):
@@ -32,6 +33,7 @@ class Trace(NamedTuple):
     attention: Tensor
 
 
+SLOW = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias")
 _Observed = list[tuple[Tensor, Tensor]] | None
 
 
@@ -113,29 +115,32 @@ class _FastWeightsBase(nn.Module):
         suffix: str,
         h0: Tensor | None,
         A0: Tensor | None,
+        lengths: Tensor | None,
         controls: Controls,
         observed: _Observed = None,
-    ) -> tuple[Tensor, Fold]:
+    ) -> tuple[Tensor, End]:
         """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
-
-        def weight(name: str) -> Any:
-            return getattr(self, name + suffix)
-
-        slow = Slow(weight("weight_hh"), weight("norm_weight"), weight("norm_bias"))
-        u = F.linear(x, weight("weight_ih"), weight("bias"))
-        if u.dtype != slow.W.dtype:  # under autocast
-            u = u.to(slow.W.dtype)
-        decay = weight("decay_logit").sigmoid() if self.learn_decay else self.decay
-        rate = weight("rate_log").exp() if self.learn_rate else self.rate
+        slow = Slow(*[self._weight(name + suffix) for name in SLOW])
+        if x.dtype != slow.W.dtype:  # under autocast
+            x = x.to(slow.W.dtype)
+        decay = self._weight("decay_logit" + suffix).sigmoid() if self.learn_decay else self.decay
+        rate = self._weight("rate_log" + suffix).exp() if self.learn_rate else self.rate
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        fused = self.backend != "torch" and kernel.covers(x)
+        if self.backend == "kernel" and not fused:
+            raise ValueError(f"backend 'kernel' takes float32 or float64 on the CPU, got {x.dtype} on {x.device}")
+        arguments = (x, slow, h0, A0, decay, rate, lengths, controls, dynamics)
         with full_precision(x.device):
             if observed is not None:
-                observed.append(observe(u, slow, h0, A0, decay, rate, controls, dynamics))
-            fused = self.backend != "torch" and kernel.covers(u)
-            if self.backend == "kernel" and not fused:
-                raise ValueError(f"backend 'kernel' takes float32 or float64 on the CPU, got {u.dtype} on {u.device}")
-            size = self._chunk_size
-            return scan(u, slow, h0, A0, decay, rate, controls, dynamics, fused=fused, chunk_size=size)
+                observed.append(observe(*arguments))
+            return scan(*arguments, fused=fused, chunk_size=self._chunk_size)
+
+    def _weight(self, name: str) -> Any:
+        """A parameter; by `getattr` only where it is not a plain one (parametrized, say), for that is slow."""
+        try:
+            return self._parameters[name]
+        except KeyError:
+            return getattr(self, name)
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -331,7 +336,7 @@ class FastWeights(_FastWeightsBase):
 
     @property
     def _like(self) -> Tensor:
-        return cast(Tensor, self.weight_hh_l0)
+        return cast(Tensor, self._weight("weight_hh_l0"))
 
     def _arrange(
         self,
@@ -357,7 +362,7 @@ class FastWeights(_FastWeightsBase):
             return zero(0, B, ways * H), FastWeightsState(zero(shape), zero(*shape, H)) if state is None else state
         h0 = None if state is None else state.h.reshape(rows, B, H)
         A0 = None if state is None else state.A.reshape(rows, B, H, H)
-        output, last, folds = batch.x, [], []
+        output, ends = batch.x, []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 output = F.dropout(output, self.dropout, self.training)
@@ -366,13 +371,11 @@ class FastWeights(_FastWeightsBase):
                 backwards = row % ways == 1
                 x, controls = (batch.turn(output), batch.turned_controls()) if backwards else (output, batch.controls)
                 h, A = None if h0 is None else h0[row], None if A0 is None else A0[row]
-                hs, fold = self._scan(x, self._suffixes[row], h, A, controls, observed)
-                last.append(batch.last(hs, h))
-                folds.append(fold)
+                hs, end = self._scan(x, self._suffixes[row], h, A, batch.lengths, controls, observed)
+                ends.append(end)
                 outputs.append(batch.turn(hs) if backwards else hs)
             output = outputs[0] if ways == 1 else torch.cat(outputs, -1)
-        last_h = (last[0].clone() if rows == 1 else torch.stack(last)).reshape(rows, *batch.state_shape, H)
-        return output, FastWeightsState.from_folds(last_h, tuple(folds))
+        return output, FastWeightsState.left_by(tuple(ends), (rows, *batch.state_shape, H))
 
 
 class FastWeightsCell(_FastWeightsBase):
@@ -438,9 +441,7 @@ class FastWeightsCell(_FastWeightsBase):
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
         H = self.hidden_size
-        like = cast(Tensor, self._parameters.get("weight_hh"))
-        if like is None:  # parametrized
-            like = cast(Tensor, self.weight_hh)
+        like = self._weight("weight_hh")
         checks.inputs(x, (1, 2), self.input_size, like)
         if state is not None:
             checks.state(state, (*x.shape[:-1], H), like)
@@ -456,8 +457,8 @@ class FastWeightsCell(_FastWeightsBase):
         B = batch.x.shape[1]
         h0 = None if state is None else state.h.reshape(B, H)
         A0 = None if state is None else state.A.reshape(B, H, H)
-        hs, fold = self._scan(batch.x, "", h0, A0, batch.controls)
-        return FastWeightsState.from_folds(hs[0].reshape(*x.shape[:-1], H), (fold,))
+        _, end = self._scan(batch.x, "", h0, A0, None, batch.controls)
+        return FastWeightsState.left_by((end,), (*x.shape[:-1], H))
 
     def _streams(self, x: Tensor, like: Tensor) -> bool:
         """Whether one call of the kernel does for x, a single sequence without signals: no gradients, no tracing."""
@@ -469,11 +470,7 @@ class FastWeightsCell(_FastWeightsBase):
         )
 
     def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
-        names, weights = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias"), self._parameters
-        try:
-            tensors: list[Any] = [weights[name] for name in names]
-        except KeyError:  # parametrized
-            tensors = [getattr(self, name) for name in names]
+        tensors = [self._weight(name) for name in SLOW]
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
         before = (None, None) if state is None else (state.h, state.A)
         return FastWeightsState.made_of(*kernel.step(x, *tensors, *before, *dynamics, self.decay, self.rate))

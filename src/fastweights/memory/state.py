@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .chunked import fold
+from .weights import Weights
+
 
 def autocasting(device: torch.device) -> bool:
     """Whether autocast is on for this kind of device."""
@@ -21,35 +24,42 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False) if autocasting(device) else nullcontext()
 
 
-class Fold(NamedTuple):
-    """Fast weights not yet built: A = before_strength·before + Σ_τ strength_τ h_τ h_τᵀ.
+class End(NamedTuple):
+    """What B sequences of T steps leave behind, before anybody looks at it."""
 
-    `before` is None where the past was empty. A leading 1 instead of B means: the same for every sequence.
-    """
+    hs: Tensor  # (T, B, H)
+    h0: Tensor | None  # (B, H): where they started; None: zero
+    A: Tensor | None  # (B, H, H): the fast weights before the last chunk; None: zero
+    weights: Weights
+    lengths: Tensor | None  # (B,)
 
-    before: Tensor | None  # (B, H, H)
-    before_strength: Tensor  # (B or 1,)
-    states: Tensor  # (T, B, H)
-    strengths: Tensor  # (B or 1, T)
+    def h(self) -> Tensor:
+        """Each sequence's own last state, (B, H); h0 where it has no step."""
+        if self.lengths is None:
+            return self.hs[-1].clone()
+        place = (self.lengths - 1).clamp(min=0).reshape(1, -1, 1).expand(1, *self.hs.shape[1:])
+        last, start = self.hs.gather(0, place).squeeze(0), 0.0 if self.h0 is None else self.h0
+        return torch.where(self.lengths.unsqueeze(-1) > 0, last, start)
 
     def matrix(self) -> Tensor:
-        """A, (B, H, H), as part of the graph that the states belong to."""
-        with full_precision(self.states.device):
-            states = self.states.transpose(0, 1)
-            A = (self.strengths.unsqueeze(-1) * states).transpose(1, 2) @ states
-            if self.before is not None:
-                A = A + self.before_strength[:, None, None] * self.before
-            return A
+        """The fast weights, (B, H, H)."""
+        left, p_left = self.weights.at_end(len(self.hs), self.lengths)
+        states = self.hs[len(self.hs) - left.shape[-1] :].transpose(0, 1)
+        return fold(self.A, p_left, states, left)
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Fold:
-        return Fold(*(None if tensor is None else function(tensor) for tensor in self))  # type: ignore[arg-type]
+    def map(self, function: Callable[[Tensor], Tensor]) -> End:
+        def of(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else function(tensor)
+
+        weights = Weights(*(function(tensor) for tensor in self.weights))
+        return End(function(self.hs), of(self.h0), of(self.A), weights, self.lengths)
 
 
 class FastWeightsState:
     """The state of a `FastWeights` layer between two calls: `h` and `A`.
 
-    `A` is what the *next* step reads: it already holds the last `h`. It is built when it is first looked at, so a
-    caller who only wants `h` does not pay for it.
+    `A` is what the *next* step reads: it already holds the last `h`. Both are built when they are first looked at, so a
+    caller who only wants the layer's output does not pay for them.
 
     Args:
         h: hidden states, (layers·directions, B, H); without the B for unbatched input; (B, H) or (H,) for a cell.
@@ -61,10 +71,11 @@ class FastWeightsState:
     >>> h, A = state.detach()
     """
 
-    h: Tensor
+    _h: Tensor | None
     _A: Tensor | None
-    _folds: tuple[Fold, ...]
-    _grad: bool  # whether the call that left the folds recorded a graph
+    _ends: tuple[End, ...]
+    _shape: tuple[int, ...]  # of h
+    _grad: bool  # whether the call that left the ends recorded a graph
     _versions: tuple[int, ...] | None
 
     def __init__(self, h: Tensor, A: Tensor) -> None:
@@ -78,61 +89,69 @@ class FastWeightsState:
             )
         if A.dtype != h.dtype or A.device != h.device:
             raise ValueError(f"A must be {h.dtype} on {h.device}, as h is; got {A.dtype} on {A.device}")
-        self._set(h, A)
+        self._set(h, A, (), ())
 
     @classmethod
-    def from_folds(cls, h: Tensor, folds: tuple[Fold, ...]) -> FastWeightsState:
-        """A state whose A is built on demand, one fold per row of `h`; a single one and `h` (B, H) for a cell."""
+    def left_by(cls, ends: tuple[End, ...], shape: tuple[int, ...]) -> FastWeightsState:
+        """A state that is built on demand, with an `h` of this shape: one end per row of it, or one for a cell."""
         state = cls.__new__(cls)
-        state._set(h, None, folds)
+        state._set(None, None, ends, shape)
         return state
 
     @classmethod
     def made_of(cls, h: Tensor, A: Tensor) -> FastWeightsState:
         """A state of tensors known to fit, unchecked."""
         state = cls.__new__(cls)
-        state._set(h, A)
+        state._set(h, A, (), ())
         return state
 
-    def _set(self, h: Tensor, A: Tensor | None, folds: tuple[Fold, ...] = ()) -> None:
-        self.h, self._A, self._grad, self._versions = h, A, torch.is_grad_enabled(), None
-        if folds and not torch.compiler.is_compiling():
-            if torch.is_inference_mode_enabled():  # its tensors do not count their changes
-                folds = tuple(fold._replace(states=fold.states.clone()) for fold in folds)
+    def _set(self, h: Tensor | None, A: Tensor | None, ends: tuple[End, ...], shape: tuple[int, ...]) -> None:
+        self._h, self._A, self._shape, self._grad, self._versions = h, A, shape, torch.is_grad_enabled(), None
+        if ends and not torch.compiler.is_compiling():
+            if ends[0].hs.is_inference():  # such tensors do not count their changes
+                ends = tuple(end._replace(hs=end.hs.clone()) for end in ends)
             else:
-                self._versions = tuple(fold.states._version for fold in folds)
-        self._folds = folds
+                self._versions = tuple(end.hs._version for end in ends)
+        self._ends = ends
+
+    @property
+    def h(self) -> Tensor:
+        """Hidden states."""
+        if self._h is None:
+            self._h = self._build(End.h, self._shape)
+        return self._h
 
     @property
     def A(self) -> Tensor:
         """Fast weights: what the next step reads."""
         if self._A is None:
-            self._A, self._folds = self._build(), ()
+            self._A = self._build(End.matrix, (*self._shape, self._shape[-1]))
         return self._A
 
-    def _build(self) -> Tensor:
-        if torch.compiler.is_compiling():
-            return self._stack()
-        if self._versions is not None and self._versions != tuple(fold.states._version for fold in self._folds):
-            raise RuntimeError(
-                "the layer's output was changed in place before state.A was built from it: "
-                "look at state.A first, or change a clone of the output"
-            )
-        # As part of the graph of the call that left it, wherever it is looked at first.
-        with torch.inference_mode(self.h.is_inference()), torch.set_grad_enabled(self._grad):
-            return self._stack()
+    def _build(self, part: Callable[[End], Tensor], shape: tuple[int, ...]) -> Tensor:
+        def build() -> Tensor:
+            parts = [part(end) for end in self._ends]
+            return (parts[0] if len(parts) == 1 else torch.stack(parts)).reshape(shape)
 
-    def _stack(self) -> Tensor:
-        matrices = [fold.matrix() for fold in self._folds]
-        A = matrices[0].unsqueeze(0) if len(matrices) == 1 else torch.stack(matrices)
-        return A.reshape(*self.h.shape, self.h.shape[-1])
+        if torch.compiler.is_compiling():
+            return build()
+        hs = self._ends[0].hs
+        if self._versions is not None and self._versions != tuple(end.hs._version for end in self._ends):
+            raise RuntimeError(
+                "the layer's output was changed in place before the state was built from it: "
+                "look at state.h and state.A first, or change a clone of the output"
+            )
+        # As part of the graph of the call that left it, and as precisely, wherever it is looked at first.
+        with torch.inference_mode(hs.is_inference()), torch.set_grad_enabled(self._grad), full_precision(hs.device):
+            return build()
 
     def detach(self) -> FastWeightsState:
         """The same state, cut off from the graph that made it: for truncated backpropagation through time."""
-        if self._A is not None:
-            return FastWeightsState(self.h.detach(), self._A.detach())
-        state = FastWeightsState.from_folds(self.h.detach(), tuple(fold.map(Tensor.detach) for fold in self._folds))
-        state._grad = False
+        if self._h is not None and self._A is not None:
+            return FastWeightsState.made_of(self._h.detach(), self._A.detach())
+        state = FastWeightsState.left_by(tuple(end.map(Tensor.detach) for end in self._ends), self._shape)
+        state._h, state._A = (None if part is None else part.detach() for part in (self._h, self._A))
+        state._grad, state._versions = False, self._versions
         return state
 
     def to(self, *args: Any, **kwargs: Any) -> FastWeightsState:

@@ -1,4 +1,4 @@
-"""The fused CPU kernel: `chunk.forward` and `chunk.backward` in C++, for float32 and float64.
+"""The fused CPU kernel: `chunked.forward` and `chunked.backward` in C++, for float32 and float64.
 
 The library is built when the package is installed, once for modern CPUs and once for any; the better one that this CPU
 runs is loaded after torch, so that both use one OpenMP runtime. Without it the torch
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..chunk import Chunk, Gradients, Saved, products
+from ..chunked import Gradients, Run, Saved, project, sums_to_size, weight_gradients
 from ..equations import Dynamics
 
-ABI = 3
+ABI = 4
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-LANES = {torch.float32: 16, torch.float64: 8}
+LANES = {torch.float32: 8, torch.float64: 4}
 
 
-# `fw_chunk` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("10q20Q").pack
+# `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
+_pack = struct.Struct("17q27Q").pack
 _pack_step = struct.Struct("6q2d10Q").pack  # fw_step
 
 
@@ -91,42 +91,43 @@ def covers(like: Tensor) -> bool:
     return like.device.type == "cpu" and like.dtype in DTYPES and AVAILABLE
 
 
-def saved_shapes(chunk: Chunk, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns."""
-    K, B, H = chunk.u.shape
-    S, lanes, norm = dynamics.inner_steps, LANES[chunk.u.dtype], chunk.gain is not None
+    T, B, _ = run.x.shape
+    H, K = run.W.shape[0], run.w.shape[-1]
+    S, lanes, norm, n = dynamics.inner_steps, LANES[run.x.dtype], run.gain is not None, -(-T // K)
     start = norm and dynamics.normalize_start
     trails, norms = S + (norm if S else start), norm * S + start
-    queries = (0,) if chunk.A0 is None else (S, K, B, H)
-    per_block = (trails * K * H + norms * K + S * (K * (K - 1) // 2)) * lanes
-    return (K, B, H), queries, ((B + lanes - 1) // lanes, per_block), (0,)
+    per_block = trails * T * H + norms * T + n * S * (K * (K - 1) // 2) + (n - 1) * H * H
+    return (T, B, H), (0,) if n == 1 else (B, H, H), ((B + lanes - 1) // lanes, per_block * lanes)
 
 
-def forward(chunk: Chunk, dynamics: Dynamics) -> Saved:
-    """As `fastweights.memory.chunk.forward`."""
-    hs, queries, buffer, nothing = (chunk.u.new_empty(shape) for shape in saved_shapes(chunk, dynamics))
-    asked = 0 if chunk.A0 is None else queries.data_ptr()
-    _call("forward", chunk, dynamics, hs.data_ptr(), buffer.data_ptr(), asked, 0, 0, 0, 0, 0, 0, 0)
-    return Saved(hs, queries, buffer, nothing)
+def forward(run: Run, dynamics: Dynamics) -> Saved:
+    """As `fastweights.memory.chunked.forward`."""
+    hs, A, buffer = (run.x.new_empty(shape) for shape in saved_shapes(run, dynamics))
+    made = (project(run), hs, A, buffer)
+    _call("forward", run, dynamics, *made, *(None,) * 12)
+    return Saved(hs, A, buffer)
 
 
-def backward(grad_hs: Tensor, chunk: Chunk, saved: Saved, dynamics: Dynamics, weights: bool) -> Gradients:
-    """As `fastweights.memory.chunk.backward`."""
-    K, B, H = chunk.u.shape
-    hs, queries, buffer, _ = saved
-    empty = hs.new_empty
-    grad_hs = grad_hs.contiguous()
-    grad_u, grad_h0 = empty((K, B, H)), empty(0 if chunk.h0 is None else (B, H))
-    grad_gain, grad_shift = (empty(0 if chunk.gain is None else H) for _ in range(2))
-    grad_w = hs.new_zeros(B, K, K) if weights else empty(0)
-    grad_sums = empty(queries.shape)
-    tensors = (grad_hs, grad_u, grad_h0, grad_gain, grad_shift, grad_w, grad_sums)
-    pointers = (tensor.data_ptr() for tensor in tensors)  # 0 where there is nothing to write
-    _call("backward", chunk, dynamics, hs.data_ptr(), buffer.data_ptr(), 0, *pointers)
-    grad_W, grad_A0, grad_p = products(chunk, hs, queries, grad_u, grad_sums, weights)
-    if weights:
-        grad_w = grad_w.sum_to_size(chunk.w.shape)
-    return grad_u, grad_W, grad_gain, grad_shift, grad_h0, grad_A0, grad_w, grad_p
+def backward(
+    grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
+) -> Gradients:
+    """As `fastweights.memory.chunked.backward`."""
+    (T, B, H), K, n, rows = saved.hs.shape, run.w.shape[-1], run.chunks, run.active_rows()
+    empty, zeros = saved.hs.new_empty, saved.hs.new_zeros
+    grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
+    grad_u = empty((T * B if rows is None else len(rows), H))
+    like = (run.b, run.gain, run.shift, run.h0, run.A0)
+    sums = [None if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    weights: dict[str, Tensor] = {}
+    if any(wanted[8:]):
+        weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
+    made = (None, saved.hs, saved.A, saved.queries, grad_hs, grad_A, grad_u)
+    b, gain, shift, h0, A0 = sums
+    _call("backward", run, dynamics, *made, b, gain, shift, h0, A0, *(weights.values() or (None,) * 4))
+    grads = weight_gradients(grad_u, run, saved.hs, wanted, rows)
+    return grads._replace(b=b, gain=gain, shift=shift, h0=h0, A0=A0, **sums_to_size(run, **weights))
 
 
 def step(
@@ -155,27 +156,22 @@ def step(
     return new_h, new_A
 
 
-def _call(name: str, chunk: Chunk, dynamics: Dynamics, *others: int) -> None:
-    """Call the library; `others` point to contiguous tensors that were made for it."""
-    K, B, H = chunk.u.shape
+def _call(name: str, run: Run, dynamics: Dynamics, u: Tensor | None, *made: Tensor | None) -> None:
+    """Call the library; u and what was `made` for it are contiguous."""
+    T, B, _ = run.x.shape
+    H, K = run.W.shape[0], run.w.shape[-1]
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in chunk]
-    w, p = chunk.w, chunk.p
-    given[6] = w = w if w.stride()[1:] == (K, 1) else w.contiguous()
-    given[7] = p = p if p.stride(1) == 1 else p.contiguous()
-    arguments = _pack(
-        K,
-        B,
-        H,
-        dynamics.inner_steps,
-        dynamics.settling == "identity",
-        dynamics.nonlinearity == "tanh",
-        dynamics.normalize_start,
-        0 if w.shape[0] == 1 else w.stride(0),
-        0 if p.shape[0] == 1 else p.stride(0),
-        torch.get_num_threads(),
-        *[0 if tensor is None else tensor.data_ptr() for tensor in given],
-        *others,
-    )
-    if getattr(STATUS.library, f"fw_{name}_{DTYPES[chunk.u.dtype]}")(arguments):
-        raise MemoryError(f"not enough memory for {K} steps of {B} sequences with {H} units")
+    given = [None if tensor is None else tensor.contiguous() for tensor in run[3:]]
+    numbers = [T, B, H, dynamics.inner_steps, K, dynamics.settling == "identity", dynamics.nonlinearity == "tanh"]
+    numbers.append(dynamics.normalize_start)
+    for place in range(5, 9):  # the weights of the past, which may be the same for all chunks, or all sequences
+        tensor = given[place]
+        if tensor is None:
+            numbers += (0, 0)
+        else:
+            chunks, rows, *_ = tensor.shape
+            numbers += (0 if chunks == 1 else tensor.stride(0), 0 if rows == 1 else tensor.stride(1))
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (u, *given, *made)]
+    arguments = _pack(*numbers, torch.get_num_threads(), *pointers)
+    if getattr(STATUS.library, f"fw_{name}_{DTYPES[run.x.dtype]}")(arguments):
+        raise MemoryError(f"not enough memory for {T} steps of {B} sequences with {H} units")

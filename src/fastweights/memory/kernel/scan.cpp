@@ -1,8 +1,8 @@
-// A chunk of the recurrence, forward and backward, fused: the fast twin of chunk.py. The equations are there.
+// The recurrence, forward and backward, fused: the fast twin of chunked.py. The equations are there.
 //
-// Sequences are taken in blocks of L, one to each lane of a pair of vectors, and a block stays in cache for all its
-// steps. Inside a block an array is (…, H, L), so everything but the product with W is lane by lane, and no sum runs
-// across lanes: a sequence's numbers depend neither on its batch-mates nor on the number of threads.
+// Sequences are taken in blocks of L, one to each lane of a vector, and a block stays in cache for all its steps.
+// Inside a block an array is (…, H, L), so everything but the product with W is lane by lane, and no sum runs across
+// lanes: a sequence's numbers depend neither on its batch-mates nor on the number of threads.
 //
 // Plain C ABI, GCC/Clang vector extensions, no intrinsics.
 
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "scan.h"
@@ -21,11 +22,10 @@ namespace {
 
 template <class T> struct Lanes {
     typedef T V __attribute__((vector_size(32)));
-    static constexpr int64_t in_vector = 32 / sizeof(T);
-    static constexpr int64_t count = 2 * in_vector;
+    static constexpr int64_t count = 32 / sizeof(T);
 };
 
-// VL vectors of VL numbers, rows to columns.
+// L vectors of L numbers, rows to columns.
 inline void transpose(Lanes<float>::V (&v)[8]) {
     Lanes<float>::V a[8], c[8];
     for (int i = 0; i < 8; i += 2) {
@@ -77,165 +77,205 @@ thread_local Scratch scratch;
 
 template <class T> struct Kernel {
     using V = typename Lanes<T>::V;
-    static constexpr int64_t VL = Lanes<T>::in_vector, L = Lanes<T>::count;
+    static constexpr int64_t L = Lanes<T>::count;
+    static constexpr int64_t RING = 8;  // outer products that are added to a matrix in one go
 
-    const fw_chunk &c;
-    const int64_t K, B, H, S, N;
+    const fw_scan &c;
+    const int64_t steps, B, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
-    const T *u, *W, *gain, *shift, *h0, *A0, *w, *p, *keep;
+    const T *u, *W, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep;
     const std::vector<T> zeros;
-    std::vector<T> sums, W_transposed;  // for backward: gradients of gain and shift per block
+    std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
+    std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
+    std::vector<T> sums, W_transposed;  // for backward: gradients of gain, shift and b per block
 
-    explicit Kernel(const fw_chunk &chunk)
-        : c(chunk), K(c.K), B(c.B), H(c.H), S(c.S), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
-          norm(c.gain != nullptr), norm_start(norm && c.normalize_start), identity(c.identity), use_tanh(c.use_tanh),
-          u(static_cast<const T *>(c.u)), W(static_cast<const T *>(c.W)), gain(static_cast<const T *>(c.gain)),
-          shift(static_cast<const T *>(c.shift)), h0(static_cast<const T *>(c.h0)),
-          A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)), p(static_cast<const T *>(c.p)),
-          keep(static_cast<const T *>(c.keep)), zeros(c.H) {}
+    explicit Kernel(const fw_scan &scan)
+        : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
+          chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
+          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), W(static_cast<const T *>(c.W)),
+          gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
+          h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
+          p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
+          p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)), zeros(c.H), order(c.B) {
+        std::iota(order.begin(), order.end(), 0);
+        if (!c.steps) return;
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return c.steps[a] > c.steps[b]; });
+        packed.resize(steps * B);
+        int64_t rows = 0;
+        for (int64_t t = 0; t < steps; ++t)
+            for (int64_t b = 0; b < B; ++b) packed[t * B + b] = t < c.steps[b] ? rows++ : -1;
+    }
 
     int64_t blocks() const { return (B + L - 1) / L; }
 
-    // What forward saves for backward, in pairs of vectors per block. A trail (s, K, H) for s = 0 … S: h_s, or where it
-    // came out of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the
-    // scales (N, K) of the layer norms, and the scores (S, K (K-1) / 2).
+    // What forward saves for backward, in vectors per block. A trail (s, T, H) for s = 0 … S: h_s, or where it came out
+    // of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the scales
+    // (N, T) of the layer norms, the scores (chunks, S, K (K-1) / 2), and the A (H, H) that each chunk but the first
+    // starts from.
     int64_t trails() const { return S + (S ? norm : norm_start); }
-    int64_t saved_per_block() const { return 2 * (trails() * K * H + N * K + S * (K * (K - 1) / 2)); }
-
-    // Sequences in order of their length, so that those of a block end together.
-    std::vector<int64_t> order() const {
-        std::vector<int64_t> order(B);
-        std::iota(order.begin(), order.end(), 0);
-        if (c.steps)
-            std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return c.steps[a] > c.steps[b]; });
-        return order;
+    int64_t pairs() const { return K * (K - 1) / 2; }
+    int64_t saved_per_block() const {
+        return trails() * steps * H + N * steps + chunks * S * pairs() + (chunks - 1) * H * H;
     }
 
     struct Block {
         int64_t lane[L];   // which sequence; -1: none
         int64_t steps[L];  // how many of its steps count
-        int64_t K;         // how many steps to run: those of the longest
-        int64_t shortest;  // the fewest steps of any
-        V *states, *trail, *scales, *scores;
+        int64_t longest, shortest;
+        V *states;  // of the chunk at hand, (K, H)
+        int64_t t, k;      // the step at hand, and its place in the chunk
+        const T *weights;  // how it sees the states before it
+        V strength;        // and the A before the chunk
+        V *trail, *scales, *scores, *matrices;
     };
 
-    Block block(int64_t index, const std::vector<int64_t> &order) const {
+    Block block(int64_t index) const {
         Block b;
-        b.K = 0;
-        b.shortest = K;
+        b.longest = 0;
+        b.shortest = steps;
         for (int64_t l = 0; l < L; ++l) {
             int64_t place = index * L + l;
             b.lane[l] = place < B ? order[place] : -1;
-            b.steps[l] = place < B ? (c.steps ? c.steps[b.lane[l]] : K) : 0;
-            b.K = std::max(b.K, b.steps[l]);
+            b.steps[l] = place < B ? (c.steps ? c.steps[b.lane[l]] : steps) : 0;
+            b.longest = std::max(b.longest, b.steps[l]);
             if (place < B) b.shortest = std::min(b.shortest, b.steps[l]);
         }
         b.states = nullptr;
         b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
-        b.scales = b.trail + trails() * K * H * 2;
-        b.scores = b.scales + N * K * 2;
+        b.scales = b.trail + trails() * steps * H;
+        b.scores = b.scales + N * steps;
+        b.matrices = b.scores + chunks * S * pairs();
         return b;
     }
 
-    V *state(const Block &b, int64_t t) const { return b.states + t * H * 2; }
-    V *trail(const Block &b, int64_t s, int64_t t) const { return b.trail + (s * K + t) * H * 2; }
-    V *scale(const Block &b, int64_t n, int64_t t) const { return b.scales + (n * K + t) * 2; }
-    V *score(const Block &b, int64_t s, int64_t t) const { return b.scores + (s * (K * (K - 1) / 2) + t * (t - 1) / 2) * 2; }
+    V *trail(const Block &b, int64_t s) const { return b.trail + (s * steps + b.t) * H; }
+    V *scale(const Block &b, int64_t s) const { return b.scales + (s - !norm_start) * steps + b.t; }
+    V *score(const Block &b, int64_t s) const {
+        return b.scores + (b.t / K * S + s) * pairs() + b.k * (b.k - 1) / 2;
+    }
     bool normalized(int64_t s) const { return s ? norm : norm_start; }
-    // Which of the step's layer norms h_s came out of.
-    int64_t which_norm(int64_t s) const { return s - !norm_start; }
-
-    // Rows of `source` (…, B, H), one per lane, into lanes; zero where there is no sequence, or past its end.
-    void gather(const Block &b, const T *source, int64_t t, V *lanes, bool all_steps) const {
-        for (int64_t half = 0; half < 2; ++half) {
-            const T *row[VL];
-            for (int64_t l = 0; l < VL; ++l) {
-                const int64_t lane = half * VL + l, sequence = b.lane[lane];
-                const bool there = sequence >= 0 && (all_steps || t < b.steps[lane]);
-                row[l] = there ? source + (t * B + sequence) * H : zeros.data();
-            }
-            int64_t h = 0;
-            for (; h + VL <= H; h += VL) {
-                V square[VL];
-                for (int64_t l = 0; l < VL; ++l) std::memcpy(&square[l], row[l] + h, sizeof(V));
-                transpose(square);
-                for (int64_t k = 0; k < VL; ++k) lanes[2 * (h + k) + half] = square[k];
-            }
-            T *out = reinterpret_cast<T *>(lanes) + half * VL;
-            for (; h < H; ++h)
-                for (int64_t l = 0; l < VL; ++l) out[h * L + l] = row[l][h];
-        }
+    // The last chunk of a block that has an A of its own: past the end of all its sequences A stays as it is.
+    int64_t last_chunk(const Block &b) const { return std::min(chunks - 1, (b.longest + K - 1) / K); }
+    // The A that a chunk starts from; null: zero.
+    V *matrix(const Block &b, int64_t chunk, V *first) const {
+        return chunk ? b.matrices + (chunk - 1) * H * H : first;
     }
 
-    // The way back: zero past a sequence's end.
-    void scatter(const Block &b, const V *lanes, int64_t t, T *target) const {
-        for (int64_t half = 0; half < 2; ++half) {
-            T *row[VL];
-            for (int64_t l = 0; l < VL; ++l) {
-                const int64_t lane = half * VL + l, sequence = b.lane[lane];
-                row[l] = sequence < 0 ? nullptr : target + (t * B + sequence) * H;
-                if (row[l] && t >= b.steps[lane]) {
-                    std::fill(row[l], row[l] + H, T(0));
-                    row[l] = nullptr;
-                }
-            }
-            int64_t h = 0;
-            for (; h + VL <= H; h += VL) {
-                V square[VL];
-                for (int64_t k = 0; k < VL; ++k) square[k] = lanes[2 * (h + k) + half];
-                transpose(square);
-                for (int64_t l = 0; l < VL; ++l)
-                    if (row[l]) std::memcpy(row[l] + h, &square[l], sizeof(V));
-            }
-            const T *in = reinterpret_cast<const T *>(lanes) + half * VL;
-            for (; h < H; ++h)
-                for (int64_t l = 0; l < VL; ++l)
-                    if (row[l]) row[l][h] = in[h * L + l];
-        }
+    enum class Rows { all, of_steps, of_packed };  // (B, H); (T, B, H); the same without the steps past an end
+
+    int64_t row(const Block &b, Rows rows, int64_t t, int64_t l) const {
+        const int64_t sequence = b.lane[l];
+        if (sequence < 0) return -1;
+        if (rows == Rows::all) return sequence;
+        if (t >= b.steps[l]) return -1;
+        return rows == Rows::of_packed && c.steps ? packed[t * B + sequence] : t * B + sequence;
     }
 
-    // One number per lane, from a (B or 1, …) array with `stride` between sequences (0: the same for all).
-    void numbers(const Block &b, const T *source, int64_t stride, V *out) const {
-        if (stride == 0) {
-            out[0] = out[1] = V{} + source[0];
-            return;
+    // Rows of `source`, one per lane, into lanes; zero where there is none.
+    void gather(const Block &b, const T *source, Rows rows, int64_t t, V *lanes) const {
+        const T *from[L];
+        for (int64_t l = 0; l < L; ++l) {
+            const int64_t place = row(b, rows, t, l);
+            from[l] = place < 0 ? zeros.data() : source + place * H;
         }
-        T *flat = reinterpret_cast<T *>(out);
-        for (int64_t l = 0; l < L; ++l) flat[l] = b.lane[l] < 0 ? T(0) : source[b.lane[l] * stride];
+        int64_t h = 0;
+        for (; h + L <= H; h += L) {
+            V square[L];
+            for (int64_t l = 0; l < L; ++l) std::memcpy(&square[l], from[l] + h, sizeof(V));
+            transpose(square);
+            for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
+        }
+        T *out = reinterpret_cast<T *>(lanes);
+        for (; h < H; ++h)
+            for (int64_t l = 0; l < L; ++l) out[h * L + l] = from[l][h];
+    }
+
+    // The way back.
+    void scatter(const Block &b, const V *lanes, Rows rows, int64_t t, T *target) const {
+        T *to[L];
+        for (int64_t l = 0; l < L; ++l) {
+            const int64_t place = row(b, rows, t, l);
+            to[l] = place < 0 ? nullptr : target + place * H;
+        }
+        int64_t h = 0;
+        for (; h + L <= H; h += L) {
+            V square[L];
+            for (int64_t k = 0; k < L; ++k) square[k] = lanes[h + k];
+            transpose(square);
+            for (int64_t l = 0; l < L; ++l)
+                if (to[l]) std::memcpy(to[l] + h, &square[l], sizeof(V));
+        }
+        const T *in = reinterpret_cast<const T *>(lanes);
+        for (; h < H; ++h)
+            for (int64_t l = 0; l < L; ++l)
+                if (to[l]) to[l][h] = in[h * L + l];
+    }
+
+    // (B, H, H) into lanes and back.
+    void gather_matrix(const Block &b, const T *source, V *lanes) const {
+        T *out = reinterpret_cast<T *>(lanes);
+        for (int64_t l = 0; l < L; ++l)
+            for (int64_t i = 0; i < H * H; ++i) out[i * L + l] = b.lane[l] < 0 ? T(0) : source[b.lane[l] * H * H + i];
+    }
+
+    void scatter_matrix(const Block &b, const V *lanes, T *target) const {
+        const T *in = reinterpret_cast<const T *>(lanes);
+        for (int64_t l = 0; l < L; ++l)
+            for (int64_t i = 0; i < H * H && b.lane[l] >= 0; ++i)
+                target[b.lane[l] * H * H + i] = lanes ? in[i * L + l] : T(0);
+    }
+
+    // One number per lane, from an array with `stride` between sequences (0: the same for all).
+    V numbers(const Block &b, const T *source, int64_t stride) const {
+        if (stride == 0) return V{} + source[0];
+        V out{};
+        for (int64_t l = 0; l < L; ++l) out[l] = b.lane[l] < 0 ? T(0) : source[b.lane[l] * stride];
+        return out;
+    }
+    // Turn to step k of a chunk.
+    void turn_to(Block &b, int64_t chunk, int64_t k) const {
+        b.t = chunk * K + k, b.k = k;
+        b.weights = w + chunk * c.w_chunk_stride + k * K;
+        b.strength = numbers(b, p + chunk * c.p_chunk_stride + k, c.p_stride);
+    }
+    V weight(const Block &b, int64_t tau) const { return numbers(b, b.weights + tau, c.w_stride); }
+    V what_is_left(const Block &b, int64_t chunk, int64_t tau) const {
+        return numbers(b, left + chunk * c.left_chunk_stride + tau, c.left_stride);
+    }
+    V what_is_left_of_A(const Block &b, int64_t chunk) const {
+        return numbers(b, p_left + chunk * c.p_left_chunk_stride, c.p_left_stride);
+    }
+
+    // Add a number per lane to `target`, with `stride` between sequences.
+    void give(const Block &b, const V &lanes, T *target, int64_t stride) const {
+        for (int64_t l = 0; l < L; ++l)
+            if (b.lane[l] >= 0) target[b.lane[l] * stride] += lanes[l];
     }
 
     // What each lane keeps of its hidden state before step t: nothing past its end, where it then stays at zero.
-    void kept(const Block &b, int64_t t, V *out) const {
-        T *flat = reinterpret_cast<T *>(out);
-        for (int64_t l = 0; l < L; ++l)
-            flat[l] = t >= b.steps[l] ? T(0) : keep ? keep[t * B + b.lane[l]] : T(1);
+    V kept(const Block &b, int64_t t) const {
+        V out{};
+        for (int64_t l = 0; l < L; ++l) out[l] = t >= b.steps[l] ? T(0) : keep ? keep[t * B + b.lane[l]] : T(1);
+        return out;
     }
 
-    // out[i] += Σ_k matrix[i, k] in[k] for R rows from i on.
+    // out[i] += Σ_k matrix[i, k] in[k], with one matrix for all lanes.
     template <int R> void rows(int64_t i, const T *matrix, const V *in, V *out) const {
         const T *first = matrix + i * H;
-        V sum[R][2];
-        for (int r = 0; r < R; ++r) sum[r][0] = out[2 * (i + r)], sum[r][1] = out[2 * (i + r) + 1];
+        V sum[R];
+        for (int r = 0; r < R; ++r) sum[r] = out[i + r];
         for (int64_t k = 0; k < H; ++k) {
-            const V x0 = in[2 * k], x1 = in[2 * k + 1];
-            for (int r = 0; r < R; ++r) {
-                const T weight = first[r * H + k];
-                sum[r][0] += weight * x0;
-                sum[r][1] += weight * x1;
-            }
+            const V x = in[k];
+            for (int r = 0; r < R; ++r) sum[r] += first[r * H + k] * x;
         }
-        for (int r = 0; r < R; ++r) out[2 * (i + r)] = sum[r][0], out[2 * (i + r) + 1] = sum[r][1];
+        for (int r = 0; r < R; ++r) out[i + r] = sum[r];
     }
 
     void multiply(const T *matrix, const V *in, V *out) const {
         int64_t i = 0;
-        for (; i + 5 <= H; i += 5) rows<5>(i, matrix, in, out);
-        switch (H - i) {
-        case 4: rows<4>(i, matrix, in, out); break;
-        case 3: rows<3>(i, matrix, in, out); break;
-        case 2: rows<2>(i, matrix, in, out); break;
-        case 1: rows<1>(i, matrix, in, out); break;
-        }
+        for (; i + 10 <= H; i += 10) rows<10>(i, matrix, in, out);
+        for (; i + 4 <= H; i += 4) rows<4>(i, matrix, in, out);
+        for (; i < H; ++i) rows<1>(i, matrix, in, out);
     }
 
     void activate(const V *in, V *out) const {
@@ -245,338 +285,410 @@ template <class T> struct Kernel {
             for (int64_t i = 0; i < H * L; ++i) y[i] = std::tanh(x[i]);
         } else {
             const V zero{};
-            for (int64_t i = 0; i < 2 * H; ++i) out[i] = in[i] < zero ? zero : in[i];  // NaN stays NaN
+            for (int64_t i = 0; i < H; ++i) out[i] = in[i] < zero ? zero : in[i];  // NaN stays NaN
         }
     }
 
-    // Σ_h f(h) for both vectors of a row, in two chains each so that additions overlap.
-    template <class F> void sum(F f, V *total) const {
-        V even[2] = {}, odd[2] = {};
+    // Σ_h f(h), in chains that overlap.
+    template <class F> V sum(F f) const {
+        V total[4] = {};
         int64_t i = 0;
-        for (; i + 4 <= 2 * H; i += 4) {
-            even[0] += f(i), even[1] += f(i + 1);
-            odd[0] += f(i + 2), odd[1] += f(i + 3);
-        }
-        if (i < 2 * H) even[0] += f(i), even[1] += f(i + 1);
-        total[0] = even[0] + odd[0], total[1] = even[1] + odd[1];
+        for (; i + 4 <= H; i += 4)
+            for (int k = 0; k < 4; ++k) total[k] += f(i + k);
+        for (; i < H; ++i) total[0] += f(i);
+        return (total[0] + total[1]) + (total[2] + total[3]);
     }
 
     // out = f(LN[in]); leaves the normalised sums and their scale behind.
     void normalize(const V *in, V *normals, V *scales, V *out) const {
-        V mean[2], variance[2];
-        sum([=](int64_t i) { return in[i]; }, mean);
-        mean[0] /= T(H), mean[1] /= T(H);
-        sum([=, &mean](int64_t i) { return (in[i] - mean[i & 1]) * (in[i] - mean[i & 1]); }, variance);
-        for (int half = 0; half < 2; ++half)
-            for (int64_t l = 0; l < VL; ++l) scales[half][l] = T(1) / std::sqrt(variance[half][l] / T(H) + T(1e-5));
-        const V scale[2] = {scales[0], scales[1]}, zero{};
+        const V mean = sum([=](int64_t i) { return in[i]; }) / T(H);
+        const V variance = sum([=](int64_t i) { return (in[i] - mean) * (in[i] - mean); }) / T(H) + T(1e-5);
+        V scale{};
+        for (int64_t l = 0; l < L; ++l) scale[l] = T(1) / std::sqrt(variance[l]);
+        *scales = scale;
+        const V zero{};
         for (int64_t h = 0; h < H; ++h) {
-            const T g = gain[h], b = shift[h];
-            for (int half = 0; half < 2; ++half) {
-                const V normal = (in[2 * h + half] - mean[half]) * scale[half], v = normal * g + b;
-                normals[2 * h + half] = normal;
-                out[2 * h + half] = use_tanh ? v : (v < zero ? zero : v);
-            }
+            const V normal = (in[h] - mean) * scale, v = normal * gain[h] + shift[h];
+            normals[h] = normal;
+            out[h] = use_tanh ? v : (v < zero ? zero : v);
         }
         if (use_tanh) activate(out, out);
     }
 
     // f of a normalised sum, with gain and shift.
     void denormalize(const V *normals, V *out) const {
-        for (int64_t h = 0; h < H; ++h)
-            for (int64_t i = 2 * h; i < 2 * h + 2; ++i) out[i] = normals[i] * gain[h] + shift[h];
+        for (int64_t h = 0; h < H; ++h) out[h] = normals[h] * gain[h] + shift[h];
         activate(out, out);
     }
 
-    // sum += Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on; leaves the scores M[τ]ᵀ q behind.
-    template <int G>
-    void recall_states(const Block &b, int64_t t, int64_t tau, const V *q, V *scores, V *sum) const {
-        V score[G][2] = {};
-        const V *M = state(b, tau);
-        for (int64_t h = 0; h < H; ++h)
-            for (int g = 0; g < G; ++g)
-                for (int half = 0; half < 2; ++half) score[g][half] += M[(g * H + h) * 2 + half] * q[2 * h + half];
-        for (int g = 0; g < G; ++g) {
-            V weight[2];
-            numbers(b, w + t * K + tau + g, c.w_stride, weight);
-            for (int half = 0; half < 2; ++half) {
-                scores[(tau + g) * 2 + half] = score[g][half];
-                score[g][half] *= weight[half];
-            }
+    // out += Σ_g scale[g] M[g] over G states in a row.
+    template <int G> void add_states(const V *M, const V *scale, V *out) const {
+        for (int64_t h = 0; h < H; ++h) {
+            V total = out[h];
+            for (int g = 0; g < G; ++g) total += scale[g] * M[g * H + h];
+            out[h] = total;
         }
-        for (int64_t h = 0; h < H; ++h)
-            for (int half = 0; half < 2; ++half) {
-                V total = sum[2 * h + half];
-                for (int g = 0; g < G; ++g) total += score[g][half] * M[(g * H + h) * 2 + half];
-                sum[2 * h + half] = total;
-            }
     }
 
-    void recall(const Block &b, int64_t t, const V *q, const V *A, V *scores, V *sum) const {
+    // M[g]ᵀ q over G states in a row.
+    template <int G> void dot_states(const V *M, const V *q, V *out) const {
+        V total[G] = {};
+        for (int64_t h = 0; h < H; ++h)
+            for (int g = 0; g < G; ++g) total[g] += M[g * H + h] * q[h];
+        for (int g = 0; g < G; ++g) out[g] = total[g];
+    }
+
+    // sum += Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on; leaves the scores M[τ]ᵀ q behind.
+    template <int G> void recall_states(const Block &b, int64_t tau, const V *q, V *scores, V *sum) const {
+        const V *M = b.states + tau * H;
+        V weighted[G];
+        dot_states<G>(M, q, scores + tau);
+        for (int g = 0; g < G; ++g) weighted[g] = scores[tau + g] * weight(b, tau + g);
+        add_states<G>(M, weighted, sum);
+    }
+
+    // sum += A(t) q, for the A that the chunk started from and the states of the chunk before t.
+    void recall(const Block &b, const V *q, const V *A, V *scores, V *sum) const {
         int64_t tau = 0;
-        for (; tau + 4 <= t; tau += 4) recall_states<4>(b, t, tau, q, scores, sum);
-        switch (t - tau) {
-        case 3: recall_states<3>(b, t, tau, q, scores, sum); break;
-        case 2: recall_states<2>(b, t, tau, q, scores, sum); break;
-        case 1: recall_states<1>(b, t, tau, q, scores, sum); break;
+        for (; tau + 8 <= b.k; tau += 8) recall_states<8>(b, tau, q, scores, sum);
+        for (; tau + 4 <= b.k; tau += 4) recall_states<4>(b, tau, q, scores, sum);
+        switch (b.k - tau) {
+        case 3: recall_states<3>(b, tau, q, scores, sum); break;
+        case 2: recall_states<2>(b, tau, q, scores, sum); break;
+        case 1: recall_states<1>(b, tau, q, scores, sum); break;
         }
         if (!A) return;
-        V strength[2];
-        numbers(b, p + t, c.p_stride, strength);
-        for (int64_t i = 0; i < H; ++i) {
-            V total0{}, total1{}, more0{}, more1{};
-            const V *row = A + i * H * 2;
-            int64_t j = 0;
-            for (; j + 2 <= H; j += 2) {
-                total0 += row[2 * j] * q[2 * j], total1 += row[2 * j + 1] * q[2 * j + 1];
-                more0 += row[2 * j + 2] * q[2 * j + 2], more1 += row[2 * j + 3] * q[2 * j + 3];
-            }
-            for (; j < H; ++j) total0 += row[2 * j] * q[2 * j], total1 += row[2 * j + 1] * q[2 * j + 1];
-            sum[2 * i] += strength[0] * (total0 + more0);
-            sum[2 * i + 1] += strength[1] * (total1 + more1);
+        V read[4];
+        int64_t i = 0;
+        for (; i + 4 <= H; i += 4) {
+            dot_states<4>(A + i * H, q, read);
+            for (int r = 0; r < 4; ++r) sum[i + r] += b.strength * read[r];
+        }
+        for (; i < H; ++i) {
+            dot_states<1>(A + i * H, q, read);
+            sum[i] += b.strength * read[0];
         }
     }
 
-    // A0 of a block's sequences in lanes, (H, H, L).
-    void gather_A(const Block &b, V *A) const {
-        T *out = reinterpret_cast<T *>(A);
-        for (int64_t l = 0; l < L; ++l)
-            for (int64_t i = 0; i < H * H; ++i) out[i * L + l] = b.lane[l] < 0 ? T(0) : A0[b.lane[l] * H * H + i];
+    // target[i, j] += Σ_r a[r, i] b[r, j] over `count` rows.
+    template <int R, int C>
+    void outer_tile(int64_t i, int64_t j, const V *a, const V *b, int64_t count, V *target) const {
+        V sum[R][C];
+        for (int r = 0; r < R; ++r)
+            for (int k = 0; k < C; ++k) sum[r][k] = target[(i + r) * H + j + k];
+        for (int64_t n = 0; n < count; ++n)
+            for (int r = 0; r < R; ++r) {
+                const V x = a[n * H + i + r];
+                for (int k = 0; k < C; ++k) sum[r][k] += x * b[n * H + j + k];
+            }
+        for (int r = 0; r < R; ++r)
+            for (int k = 0; k < C; ++k) target[(i + r) * H + j + k] = sum[r][k];
     }
 
-    void forward(int64_t index, const std::vector<int64_t> &order) {
-        Block b = block(index, order);
-        T *hs = static_cast<T *>(c.hs), *queries = static_cast<T *>(c.queries);
-        V *z = scratch.take<V>(H * 2 * (5 + b.K) + (A0 ? H * H * 2 : 0));
-        V *before = z + 2 * H, *sums = before + 2 * H, *q = sums + 2 * H;
-        b.states = q + 2 * H * 2;
-        V *A = A0 ? b.states + b.K * 2 * H : nullptr;
-        if (A) gather_A(b, A);
-        for (int64_t t = 0; t < b.K; ++t) {
-            gather(b, u, t, z, false);
-            const V *previous = t ? state(b, t - 1) : before;
-            if (t == 0 && h0) gather(b, h0, 0, before, true);
-            else if (t == 0) std::memset(before, 0, H * 2 * sizeof(V));
+    template <int R> void outer_rows(int64_t i, const V *a, const V *b, int64_t count, V *target) const {
+        int64_t j = 0;
+        for (; j + 4 <= H; j += 4) outer_tile<R, 4>(i, j, a, b, count, target);
+        for (; j < H; ++j) outer_tile<R, 1>(i, j, a, b, count, target);
+    }
+
+    void add_outer(const V *a, const V *b, int64_t count, V *target) const {
+        int64_t i = 0;
+        for (; i + 2 <= H; i += 2) outer_rows<2>(i, a, b, count, target);
+        for (; i < H; ++i) outer_rows<1>(i, a, b, count, target);
+    }
+
+    // The A that the next chunk starts from: what is left of this one's, and of its states.
+    void fold(const Block &b, int64_t chunk, const V *A, V *ring, V *next) const {
+        const V by = what_is_left_of_A(b, chunk);
+        if (A)
+            for (int64_t i = 0; i < H * H; ++i) next[i] = by * A[i];
+        else
+            std::memset(next, 0, H * H * sizeof(V));
+        const int64_t count = std::min(K, b.longest - chunk * K);
+        for (int64_t tau = 0; tau < count; tau += RING) {
+            const int64_t some = std::min(RING, count - tau);
+            const V *M = b.states + tau * H;
+            for (int64_t r = 0; r < some; ++r) {
+                const V scale = what_is_left(b, chunk, tau + r);
+                for (int64_t h = 0; h < H; ++h) ring[r * H + h] = scale * M[r * H + h];
+            }
+            add_outer(ring, M, some, next);
+        }
+    }
+
+    void forward(int64_t index) {
+        Block b = block(index);
+        T *hs = static_cast<T *>(c.hs);
+        V *z = scratch.take<V>(H * (5 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0));
+        V *before = z + H, *sums = before + H, *q = sums + H, *ring = q + 2 * H;
+        b.states = ring + RING * H;
+        V *first = A0 ? b.states + std::min(K, b.longest) * H : nullptr;
+        if (A0) gather_matrix(b, A0, first);
+        if (h0) gather(b, h0, Rows::all, 0, before);
+        else std::memset(before, 0, H * sizeof(V));
+        for (int64_t t = 0; t < b.longest; ++t) {
+            const int64_t k = t % K, chunk = t / K;
+            turn_to(b, chunk, k);
+            if (t && k == 0) fold(b, chunk - 1, matrix(b, chunk - 1, first), ring, matrix(b, chunk, first));
+            const V *A = matrix(b, chunk, first), *previous = t ? b.states + (k ? k - 1 : K - 1) * H : before;
+            gather(b, u, Rows::of_packed, t, z);
             if (keep || t >= b.shortest) {
-                V mask[2];
-                kept(b, t, mask);
-                const V zero{};
-                for (int64_t i = 0; i < 2 * H; ++i) before[i] = mask[i & 1] == zero ? zero : previous[i] * mask[i & 1];
+                const V mask = kept(b, t), zero{};
+                for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i] * mask;
                 previous = before;
             }
             multiply(W, previous, z);
             const V *from = z;
             for (int64_t s = 0; s <= S; ++s) {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
-                V *h = s == S ? state(b, t) : normalized(s) ? q + (s & 1) * 2 * H : trail(b, s, t);
-                const V *asked = s == 0 ? nullptr : normalized(s - 1) ? q + ((s - 1) & 1) * 2 * H : trail(b, s - 1, t);
+                V *h = s == S ? b.states + k * H : normalized(s) ? q + (s & 1) * H : trail(b, s);
+                const V *asked = s == 0 ? nullptr : normalized(s - 1) ? q + ((s - 1) & 1) * H : trail(b, s - 1);
                 if (s) {
-                    std::memcpy(sums, identity ? asked : z, H * 2 * sizeof(V));
-                    recall(b, t, asked, A, score(b, s - 1, t), sums);
+                    std::memcpy(sums, identity ? asked : z, H * sizeof(V));
+                    recall(b, asked, A, score(b, s - 1), sums);
                     from = sums;
                 }
-                if (normalized(s)) normalize(from, trail(b, s, t), scale(b, which_norm(s), t), h);
+                if (normalized(s)) normalize(from, trail(b, s), scale(b, s), h);
                 else activate(from, h);
-                if (queries && s < S) scatter(b, h, t, queries + s * K * B * H);
             }
-            scatter(b, state(b, t), t, hs);
+            scatter(b, b.states + k * H, Rows::of_steps, t, hs);
         }
-        for (int64_t t = b.K; t < K; ++t) {  // past every end: zero
-            scatter(b, z, t, hs);
-            for (int64_t s = 0; s < S && queries; ++s) scatter(b, z, t, queries + s * K * B * H);
-        }
+        for (int64_t l = 0; l < L && b.shortest < steps; ++l)  // past an end: zero
+            for (int64_t t = b.steps[l]; t < steps && b.lane[l] >= 0; ++t)
+                std::fill_n(hs + (t * B + b.lane[l]) * H, H, T(0));
+        if (chunks == 1) return;
+        const int64_t last = last_chunk(b);
+        if (last && last * K >= b.longest)  // the last chunk has none of this block's steps
+            fold(b, last - 1, matrix(b, last - 1, first), ring, matrix(b, last, first));
+        scatter_matrix(b, matrix(b, last, first), static_cast<T *>(c.A_last));
     }
 
     // From the gradient of h_s = f(LN[v]) to that of v, in place.
-    void through(const Block &b, int64_t t, int64_t s, const V *h, V *grad, V *grad_gain, V *grad_shift) const {
+    void through(const Block &b, int64_t s, const V *h, V *grad, V *grad_gain, V *grad_shift) const {
         if (use_tanh)
-            for (int64_t i = 0; i < 2 * H; ++i) grad[i] *= T(1) - h[i] * h[i];
+            for (int64_t i = 0; i < H; ++i) grad[i] *= T(1) - h[i] * h[i];
         else {
             const V zero{};
-            for (int64_t i = 0; i < 2 * H; ++i) grad[i] = h[i] > zero ? grad[i] : zero;
+            for (int64_t i = 0; i < H; ++i) grad[i] = h[i] > zero ? grad[i] : zero;
         }
         if (!normalized(s)) return;
-        const V *normals = trail(b, s, t), *scales = scale(b, which_norm(s), t);
-        for (int64_t h = 0; h < H; ++h)
-            for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
-                grad_gain[i] += grad[i] * normals[i];
-                grad_shift[i] += grad[i];
-                grad[i] *= gain[h];
-            }
-        V mean[2], along[2];
-        sum([=](int64_t i) { return grad[i]; }, mean);
-        sum([=](int64_t i) { return grad[i] * normals[i]; }, along);
-        for (int half = 0; half < 2; ++half) mean[half] /= T(H), along[half] /= T(H);
-        const V scale[2] = {scales[0], scales[1]};
-        for (int64_t h = 0; h < H; ++h)
-            for (int half = 0; half < 2; ++half) {
-                V &g = grad[2 * h + half];
-                g = scale[half] * (g - mean[half] - normals[2 * h + half] * along[half]);
-            }
+        const V *normals = trail(b, s), scale = *this->scale(b, s);
+        for (int64_t i = 0; i < H; ++i) {
+            grad_gain[i] += grad[i] * normals[i];
+            grad_shift[i] += grad[i];
+            grad[i] *= gain[i];
+        }
+        const V mean = sum([=](int64_t i) { return grad[i]; }) / T(H);
+        const V along = sum([=](int64_t i) { return grad[i] * normals[i]; }) / T(H);
+        for (int64_t i = 0; i < H; ++i) grad[i] = scale * (grad[i] - mean - normals[i] * along);
     }
 
     // What recall_states did, backwards: grad_q += Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
     // `pulls` (…, 2), with which the states themselves are pulled later.
     template <int G>
-    void recall_states_backward(const Block &b, int64_t t, int64_t tau, const V *scores, const V *grad, V *pulls,
+    void recall_states_backward(const Block &b, int64_t tau, const V *scores, const V *grad, V *pulls,
                                 V *grad_q) const {
-        V pull[G][2] = {};
-        const V *M = state(b, tau);
-        for (int64_t h = 0; h < H; ++h)
-            for (int g = 0; g < G; ++g)
-                for (int half = 0; half < 2; ++half) pull[g][half] += M[(g * H + h) * 2 + half] * grad[2 * h + half];
+        const V *M = b.states + tau * H;
+        V pull[G];
+        dot_states<G>(M, grad, pull);
         for (int g = 0; g < G; ++g) {
-            const V *score = scores + (tau + g) * 2;
+            const V score = scores[tau + g], by = weight(b, tau + g);
             if (c.grad_w) {
-                T *grad_w = static_cast<T *>(c.grad_w);
-                for (int64_t l = 0; l < L; ++l)
-                    if (b.lane[l] >= 0)
-                        grad_w[(b.lane[l] * K + t) * K + tau + g] += score[l / VL][l % VL] * pull[g][l / VL][l % VL];
+                T *grad_w = static_cast<T *>(c.grad_w) + (b.t / K * B * K + b.k) * K + tau + g;
+                give(b, score * pull[g], grad_w, K * K);
             }
-            V weight[2];
-            numbers(b, w + t * K + tau + g, c.w_stride, weight);
-            for (int half = 0; half < 2; ++half) {
-                pulls[(tau + g) * 4 + half] = score[half] * weight[half];
-                pulls[(tau + g) * 4 + 2 + half] = pull[g][half] *= weight[half];
-            }
+            pulls[(tau + g) * 2] = score * by;
+            pulls[(tau + g) * 2 + 1] = pull[g] = pull[g] * by;
         }
-        for (int64_t h = 0; h < H; ++h)
-            for (int half = 0; half < 2; ++half) {
-                V total = grad_q[2 * h + half];
-                for (int g = 0; g < G; ++g) total += pull[g][half] * M[(g * H + h) * 2 + half];
-                grad_q[2 * h + half] = total;
-            }
+        add_states<G>(M, pull, grad_q);
+    }
+
+    void recall_backward(const Block &b, const V *q, const V *A, const V *scores, const V *grad, V *pulls, V *read,
+                         V *grad_q) const {
+        int64_t tau = 0;
+        for (; tau + 8 <= b.k; tau += 8) recall_states_backward<8>(b, tau, scores, grad, pulls, grad_q);
+        for (; tau + 4 <= b.k; tau += 4) recall_states_backward<4>(b, tau, scores, grad, pulls, grad_q);
+        switch (b.k - tau) {
+        case 3: recall_states_backward<3>(b, tau, scores, grad, pulls, grad_q); break;
+        case 2: recall_states_backward<2>(b, tau, scores, grad, pulls, grad_q); break;
+        case 1: recall_states_backward<1>(b, tau, scores, grad, pulls, grad_q); break;
+        }
+        if (!A) return;
+        std::memset(read, 0, H * sizeof(V));
+        int64_t i = 0;
+        for (; i + 4 <= H; i += 4) add_states<4>(A + i * H, grad + i, read);
+        for (; i < H; ++i) add_states<1>(A + i * H, grad + i, read);
+        if (c.grad_p) {
+            T *grad_p = static_cast<T *>(c.grad_p) + b.t / K * B * K + b.k;
+            give(b, sum([=](int64_t h) { return read[h] * q[h]; }), grad_p, K);
+        }
+        for (int64_t h = 0; h < H; ++h) grad_q[h] += b.strength * read[h];
     }
 
     // grad_M[τ] += Σ_s w·score·grad_s + w·(M[τ]ᵀ grad_s)·q_s over G states from τ on.
     template <int G>
     void pull_states(int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
-        V *target = grad_M + tau * H * 2;
+        V *target = grad_M + tau * H;
         for (int64_t s = 0; s < S; ++s) {
-            const V *q = queries + s * H * 2, *grad = grads + s * H * 2, *pull = pulls + (s * K + tau) * 4;
-            V by[G][4];
-            for (int g = 0; g < G; ++g)
-                for (int k = 0; k < 4; ++k) by[g][k] = pull[g * 4 + k];
-            for (int64_t h = 0; h < H; ++h)
-                for (int half = 0; half < 2; ++half) {
-                    const V from = grad[2 * h + half], asked = q[2 * h + half];
-                    for (int g = 0; g < G; ++g)
-                        target[(g * H + h) * 2 + half] += by[g][half] * from + by[g][2 + half] * asked;
-                }
+            const V *q = queries + s * H, *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
+            V by[G][2];
+            for (int g = 0; g < G; ++g) by[g][0] = pull[2 * g], by[g][1] = pull[2 * g + 1];
+            for (int64_t h = 0; h < H; ++h) {
+                const V from = grad[h], asked = q[h];
+                for (int g = 0; g < G; ++g) target[g * H + h] += by[g][0] * from + by[g][1] * asked;
+            }
         }
     }
 
-    void backward(int64_t index, const std::vector<int64_t> &order) {
-        Block b = block(index, order);
-        V *grad = scratch.take<V>(H * 2 * (5 + 2 * S + 2 * b.K) + S * K * 4 + (A0 ? H * H * 2 : 0));
-        V *grad_z = grad + 2 * H, *from_next = grad_z + 2 * H, *grad_gain = from_next + 2 * H;
-        V *grad_shift = grad_gain + 2 * H, *grad_M = grad_shift + 2 * H, *grads = grad_M + b.K * 2 * H;
-        V *queries = grads + S * 2 * H, *pulls = queries + S * 2 * H;
-        b.states = pulls + S * K * 4;
-        V *A = A0 ? b.states + b.K * 2 * H : nullptr;
-        std::memset(from_next, 0, (3 + b.K) * H * 2 * sizeof(V));
-        for (int64_t t = 0; t < b.K; ++t) gather(b, static_cast<const T *>(c.hs), t, state(b, t), false);
-        if (A) gather_A(b, A);
+    // Rows of D = G + Gᵀ times the states: what `fold` did, backwards.
+    template <int G>
+    void fold_states_backward(const Block &b, int64_t chunk, int64_t tau, const V *D, V *grad_M) const {
+        const V *M = b.states + tau * H;
+        V scale[G], along[G] = {};
+        for (int g = 0; g < G; ++g) scale[g] = what_is_left(b, chunk, tau + g);
+        const auto rows = [&](int64_t i, auto R) {
+            V total[R()][G] = {};
+            for (int64_t j = 0; j < H; ++j)
+                for (int r = 0; r < R(); ++r)
+                    for (int g = 0; g < G; ++g) total[r][g] += D[(i + r) * H + j] * M[g * H + j];
+            for (int r = 0; r < R(); ++r)
+                for (int g = 0; g < G; ++g) {
+                    along[g] += total[r][g] * M[g * H + i + r];
+                    grad_M[(tau + g) * H + i + r] += scale[g] * total[r][g];
+                }
+        };
+        int64_t i = 0;
+        for (; i + 4 <= H; i += 4) rows(i, std::integral_constant<int, 4>());
+        for (; i < H; ++i) rows(i, std::integral_constant<int, 1>());
+        if (!c.grad_left) return;
+        T *grad_left = static_cast<T *>(c.grad_left) + chunk * B * K + tau;
+        for (int g = 0; g < G; ++g) give(b, along[g] * T(0.5), grad_left + g, K);
+    }
+
+    // From the gradient of the A after a chunk to that of its states and, in place, to that of the A before it.
+    void fold_backward(const Block &b, int64_t chunk, const V *A, V *G, V *D, V *grad_M) const {
+        for (int64_t i = 0; i < H; ++i)
+            for (int64_t j = 0; j <= i; ++j) D[i * H + j] = D[j * H + i] = G[i * H + j] + G[j * H + i];
+        const int64_t count = std::min(K, b.longest - chunk * K);
+        int64_t tau = 0;
+        for (; tau + 2 <= count; tau += 2) fold_states_backward<2>(b, chunk, tau, D, grad_M);
+        if (tau < count) fold_states_backward<1>(b, chunk, tau, D, grad_M);
+        if (!A) return;
+        if (c.grad_p_left) {
+            V along{};
+            for (int64_t i = 0; i < H * H; ++i) along += G[i] * A[i];
+            give(b, along, static_cast<T *>(c.grad_p_left) + chunk * B, 1);
+        }
+        const V by = what_is_left_of_A(b, chunk);
+        for (int64_t i = 0; i < H * H; ++i) G[i] *= by;
+    }
+
+    void backward(int64_t index) {
+        Block b = block(index);
+        const bool remembers = A0 || chunks > 1;
+        const int64_t length = std::min(K, b.longest);
+        V *grad = scratch.take<V>(H * (7 + 2 * S + 2 * RING + 2 * length) + 2 * S * K + remembers * 3 * H * H);
+        V *grad_z = grad + H, *from_next = grad_z + H, *grad_gain = from_next + H, *grad_shift = grad_gain + H;
+        V *grad_b = grad_shift + H, *read = grad_b + H, *grads = read + H, *queries = grads + S * H;
+        V *ring_grads = queries + S * H, *ring_queries = ring_grads + RING * H;
+        V *grad_M = ring_queries + RING * H, *pulls = grad_M + length * H;
+        b.states = pulls + 2 * S * K;
+        V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + H * H : nullptr;
+        V *first = A0 ? D + H * H : nullptr;
+        std::memset(from_next, 0, 4 * H * sizeof(V));
+        if (A0) gather_matrix(b, A0, first);
+        if (c.grad_A_last) gather_matrix(b, static_cast<const T *>(c.grad_A_last), G);
+        else if (G) std::memset(G, 0, H * H * sizeof(V));
         const T *grad_hs = static_cast<const T *>(c.grad_hs);
-        T *grad_u = static_cast<T *>(c.grad_u), *grad_sums = static_cast<T *>(c.grad_sums);
-        for (int64_t t = b.K - 1; t >= 0; --t) {
-            gather(b, grad_hs, t, grad, false);
-            const V *later = grad_M + t * H * 2;
-            for (int64_t i = 0; i < 2 * H; ++i) grad[i] += later[i] + from_next[i];
-            std::memset(grad_z, 0, H * 2 * sizeof(V));
-            for (int64_t s = 0; s < S; ++s) {
-                V *q = queries + s * H * 2;
-                if (normalized(s)) denormalize(trail(b, s, t), q);
-                else std::memcpy(q, trail(b, s, t), H * 2 * sizeof(V));
-            }
-            for (int64_t s = S; s > 0; --s) {
-                const V *h = s < S ? queries + s * H * 2 : state(b, t), *scores = score(b, s - 1, t);
-                through(b, t, s, h, grad, grad_gain, grad_shift);
-                if (grad_sums) scatter(b, grad, t, grad_sums + (s - 1) * K * B * H);
-                V *from = grads + (s - 1) * H * 2, *pull = pulls + (s - 1) * K * 4;
-                std::memcpy(from, grad, H * 2 * sizeof(V));
-                if (!identity) {
-                    for (int64_t i = 0; i < 2 * H; ++i) grad_z[i] += from[i];
-                    std::memset(grad, 0, H * 2 * sizeof(V));
+        T *grad_u = static_cast<T *>(c.grad_u);
+        for (int64_t chunk = last_chunk(b); chunk >= 0; --chunk) {
+            const V *A = matrix(b, chunk, first);
+            const int64_t start = chunk * K, stop = std::min(start + K, b.longest);
+            for (int64_t t = start; t < stop; ++t)
+                gather(b, static_cast<const T *>(c.hs), Rows::of_steps, t, b.states + (t - start) * H);
+            std::memset(grad_M, 0, std::max<int64_t>(0, stop - start) * H * sizeof(V));
+            if (chunk < last_chunk(b)) fold_backward(b, chunk, A, G, D, grad_M);
+            int64_t waiting = 0;
+            for (int64_t t = stop - 1; t >= start; --t) {
+                const int64_t k = t - start;
+                turn_to(b, chunk, k);
+                gather(b, grad_hs, Rows::of_steps, t, grad);
+                for (int64_t i = 0; i < H; ++i) grad[i] += grad_M[k * H + i] + from_next[i];
+                std::memset(grad_z, 0, H * sizeof(V));
+                for (int64_t s = 0; s < S; ++s) {
+                    if (normalized(s)) denormalize(trail(b, s), queries + s * H);
+                    else std::memcpy(queries + s * H, trail(b, s), H * sizeof(V));
+                }
+                for (int64_t s = S - 1; s >= 0; --s) {
+                    const V *h = s + 1 < S ? queries + (s + 1) * H : b.states + k * H, *q = queries + s * H;
+                    through(b, s + 1, h, grad, grad_gain, grad_shift);
+                    V *from = grads + s * H;
+                    std::memcpy(from, grad, H * sizeof(V));
+                    if (!identity) {
+                        for (int64_t i = 0; i < H; ++i) grad_z[i] += from[i];
+                        std::memset(grad, 0, H * sizeof(V));
+                    }
+                    recall_backward(b, q, A, score(b, s), from, pulls + 2 * s * K, read, grad);
+                    if (!A) continue;
+                    for (int64_t i = 0; i < H; ++i) ring_grads[waiting * H + i] = b.strength * from[i];
+                    std::memcpy(ring_queries + waiting * H, q, H * sizeof(V));
+                    if (++waiting == RING) {
+                        add_outer(ring_grads, ring_queries, waiting, G);
+                        waiting = 0;
+                    }
                 }
                 int64_t tau = 0;
-                for (; tau + 4 <= t; tau += 4) recall_states_backward<4>(b, t, tau, scores, from, pull, grad);
-                switch (t - tau) {
-                case 3: recall_states_backward<3>(b, t, tau, scores, from, pull, grad); break;
-                case 2: recall_states_backward<2>(b, t, tau, scores, from, pull, grad); break;
-                case 1: recall_states_backward<1>(b, t, tau, scores, from, pull, grad); break;
-                }
-                if (!A) continue;
-                V strength[2];
-                numbers(b, p + t, c.p_stride, strength);
-                for (int64_t i = 0; i < H; ++i) {
-                    const V g0 = strength[0] * from[2 * i], g1 = strength[1] * from[2 * i + 1];
-                    const V *row = A + i * H * 2;
-                    for (int64_t j = 0; j < H; ++j) grad[2 * j] += row[2 * j] * g0, grad[2 * j + 1] += row[2 * j + 1] * g1;
+                for (; tau + 4 <= k; tau += 4) pull_states<4>(tau, queries, grads, pulls, grad_M);
+                for (; tau < k; ++tau) pull_states<1>(tau, queries, grads, pulls, grad_M);
+                through(b, 0, S ? queries : b.states + k * H, grad, grad_gain, grad_shift);
+                for (int64_t i = 0; i < H; ++i) grad_z[i] += grad[i], grad_b[i] += grad_z[i];
+                scatter(b, grad_z, Rows::of_packed, t, grad_u);
+                std::memset(from_next, 0, H * sizeof(V));
+                multiply(W_transposed.data(), grad_z, from_next);
+                if (keep || t >= b.shortest) {
+                    const V mask = kept(b, t);
+                    for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;
                 }
             }
-            int64_t tau = 0;
-            for (; tau + 2 <= t; tau += 2) pull_states<2>(tau, queries, grads, pulls, grad_M);
-            if (tau < t) pull_states<1>(tau, queries, grads, pulls, grad_M);
-            through(b, t, 0, S ? queries : state(b, t), grad, grad_gain, grad_shift);
-            for (int64_t i = 0; i < 2 * H; ++i) grad_z[i] += grad[i];
-            scatter(b, grad_z, t, grad_u);
-            std::memset(from_next, 0, H * 2 * sizeof(V));
-            multiply(W_transposed.data(), grad_z, from_next);
-            if (keep || t >= b.shortest) {
-                V mask[2];
-                kept(b, t, mask);
-                for (int64_t i = 0; i < 2 * H; ++i) from_next[i] *= mask[i & 1];
-            }
+            if (waiting) add_outer(ring_grads, ring_queries, waiting, G);
         }
-        for (int64_t t = b.K; t < K; ++t) {
-            scatter(b, from_next, t, grad_u);
-            if (grad_sums)
-                for (int64_t s = 0; s < S; ++s) scatter(b, from_next, t, grad_sums + s * K * B * H);
-        }
-        T *grad_h0 = static_cast<T *>(c.grad_h0);
-        const T *flat = reinterpret_cast<const T *>(from_next);
-        for (int64_t l = 0; l < L && grad_h0; ++l)
-            if (b.lane[l] >= 0)
-                for (int64_t h = 0; h < H; ++h) grad_h0[b.lane[l] * H + h] = flat[h * L + l];
-        if (norm) {
-            // A sum per block: their total, taken in the order of the blocks, does not depend on who computed them.
-            T *totals = sums.data() + index * 2 * H;
-            for (int64_t k = 0; k < 2 * H; ++k) {
-                const T *lanes = reinterpret_cast<const T *>(grad_gain + 2 * k);  // grad_shift follows grad_gain
-                T total = 0;
-                for (int64_t l = 0; l < L; ++l) total += lanes[l];
-                totals[k] = total;
-            }
+        if (c.grad_h0) scatter(b, from_next, Rows::all, 0, static_cast<T *>(c.grad_h0));
+        if (c.grad_A0) scatter_matrix(b, G, static_cast<T *>(c.grad_A0));
+        // A sum per block: their total, taken in the order of the blocks, does not depend on who computed them.
+        T *totals = sums.data() + index * 3 * H;
+        for (int64_t k = 0; k < 3 * H; ++k) {
+            const V lanes = grad_gain[k];  // grad_shift and grad_b follow grad_gain
+            T total = 0;
+            for (int64_t l = 0; l < L; ++l) total += lanes[l];
+            totals[k] = total;
         }
     }
 
     void prepare_backward() {
-        sums.resize(norm ? blocks() * 2 * H : 0);
+        sums.resize(blocks() * 3 * H);
         W_transposed.resize(H * H);
         for (int64_t i = 0; i < H; ++i)
             for (int64_t j = 0; j < H; ++j) W_transposed[j * H + i] = W[i * H + j];
     }
 
     void add_up() const {
-        T *total[2] = {static_cast<T *>(c.grad_gain), static_cast<T *>(c.grad_shift)};
-        for (int which = 0; which < 2; ++which)
-            for (int64_t h = 0; h < H; ++h) {
-                total[which][h] = 0;
-                for (int64_t index = 0; index < blocks(); ++index)
-                    total[which][h] += sums[(index * 2 + which) * H + h];
+        T *total[3] = {static_cast<T *>(c.grad_gain), static_cast<T *>(c.grad_shift), static_cast<T *>(c.grad_b)};
+        for (int which = 0; which < 3; ++which)
+            for (int64_t h = 0; h < H && total[which]; ++h) {
+                T sum = 0;
+                for (int64_t index = 0; index < blocks(); ++index) sum += sums[(index * 3 + which) * H + h];
+                total[which][h] = sum;
             }
     }
 
-    int run(void (Kernel::*work)(int64_t, const std::vector<int64_t> &)) {
-        const std::vector<int64_t> places = order();
+    int run(void (Kernel::*work)(int64_t)) {
         const int64_t count = blocks();
         const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(c.threads, count)));
         int failed = 0;
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
         for (int64_t index = 0; index < count; ++index) {
             try {
-                (this->*work)(index, places);
+                (this->*work)(index);
             } catch (const std::bad_alloc &) {
 #pragma omp atomic write
                 failed = 1;
@@ -589,7 +701,7 @@ template <class T> struct Kernel {
 // Σ a[i] b[i], along vectors.
 template <class T> T dot(const T *a, const T *b, int64_t count) {
     using V = typename Lanes<T>::V;
-    constexpr int64_t VL = Lanes<T>::in_vector;
+    constexpr int64_t VL = Lanes<T>::count;
     V sum[4] = {};
     int64_t i = 0;
     for (; i + 4 * VL <= count; i += 4 * VL)
@@ -663,13 +775,13 @@ template <class T> int try_step(const fw_step *one) {
 }
 
 // 0, or 1 when memory ran out.
-template <class T> int run(const fw_chunk *chunk, bool forward) {
+template <class T> int run(const fw_scan *scan, bool forward) {
     try {
-        Kernel<T> kernel(*chunk);
+        Kernel<T> kernel(*scan);
         if (forward) return kernel.run(&Kernel<T>::forward);
         kernel.prepare_backward();
         const int failed = kernel.run(&Kernel<T>::backward);
-        if (chunk->gain) kernel.add_up();
+        kernel.add_up();
         return failed;
     } catch (const std::bad_alloc &) {
         return 1;
@@ -683,9 +795,9 @@ extern "C" {
 int fw_step_f32(const fw_step *one) { return try_step<float>(one); }
 int fw_step_f64(const fw_step *one) { return try_step<double>(one); }
 int64_t fw_abi(void) { return FW_ABI; }
-int fw_forward_f32(const fw_chunk *chunk) { return run<float>(chunk, true); }
-int fw_forward_f64(const fw_chunk *chunk) { return run<double>(chunk, true); }
-int fw_backward_f32(const fw_chunk *chunk) { return run<float>(chunk, false); }
-int fw_backward_f64(const fw_chunk *chunk) { return run<double>(chunk, false); }
+int fw_forward_f32(const fw_scan *scan) { return run<float>(scan, true); }
+int fw_forward_f64(const fw_scan *scan) { return run<double>(scan, true); }
+int fw_backward_f32(const fw_scan *scan) { return run<float>(scan, false); }
+int fw_backward_f64(const fw_scan *scan) { return run<double>(scan, false); }
 }
 #pragma GCC visibility pop

@@ -2,21 +2,29 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 3
+#define FW_ABI 4
 
+// "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
-    int64_t K, B, H, S;                               // steps, sequences, units, inner steps
+    int64_t T, B, H, S, K;                            // steps, sequences, units, inner steps, steps in a chunk
     int64_t identity, use_tanh, normalize_start;      // dynamics
-    int64_t w_stride, p_stride;                       // between sequences; 0: the same for all
+    int64_t w_chunk_stride, w_stride;                 // between chunks, between sequences
+    int64_t p_chunk_stride, p_stride;
+    int64_t left_chunk_stride, left_stride;
+    int64_t p_left_chunk_stride, p_left_stride;
     int64_t threads;
-    const void *u, *W, *gain, *shift, *h0, *A0;       // (K, B, H), (H, H), (H) or null, (H) or null, (B, H) or null, (B, H, H) or null
-    const void *w, *p, *keep;                         // (…, K, K), (…, K), (K, B) or null
+    const void *u, *W, *gain, *shift;                 // (T, B, H), (H, H), (H) or null, (H) or null
+    const void *h0, *A0;                              // (B, H) or null, (B, H, H) or null
+    const void *w, *p;                                // (…, K, K), (…, K): how a step sees the chunk and A
+    const void *left, *p_left;                        // (…, K), (…): what the next chunk's A has of them, but for the last
+    const void *keep;                                 // (T, B) or null
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
-    void *hs, *saved, *queries;                       // (K, B, H), see saved_per_block, (S, K, B, H) or null
-    const void *grad_hs;                              // (K, B, H)
-    void *grad_u, *grad_h0, *grad_gain, *grad_shift;  // (K, B, H), (B, H) or null, (H) or null, (H) or null
-    void *grad_w, *grad_sums;                         // (B, K, K) zeroed or null, (S, K, B, H) or null
-} fw_chunk;
+    void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, see saved_per_block
+    const void *grad_hs, *grad_A_last;                // (T, B, H), (B, H, H) or null
+    void *grad_u, *grad_b, *grad_gain, *grad_shift;   // (T, B, H), (H) or null, …
+    void *grad_h0, *grad_A0;                          // (B, H) or null, (B, H, H) or null
+    void *grad_w, *grad_p, *grad_left, *grad_p_left;  // zeroed, with all chunks and all B, or null
+} fw_scan;
 
 // One step of one sequence, input product and write included.
 typedef struct {

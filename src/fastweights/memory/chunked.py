@@ -1,0 +1,352 @@
+"""Sequences in plain torch: attention inside a chunk of steps, and between chunks the fast weights themselves.
+
+The portable twin of the fused kernel: any device, any floating dtype, with a backward through time written by hand
+(weight gradients are one matrix product after the loop). With M the states of the chunk so far, and A the fast weights
+that it started from::
+
+    A(t) q = Σ_{τ<t} w[t, τ] M[τ] (M[τ]ᵀ q) + p[t] A q           inside the chunk
+    A ← p_left A + Σ_τ left[τ] M[τ] M[τ]ᵀ                        at its end
+
+These weights carry decay, rate, store, read and resets, so their gradients are autograd's business, not this file's.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .equations import EPS, Dynamics
+
+Recall = Callable[[Tensor], Tensor]
+
+
+class Run(NamedTuple):
+    """T steps of B sequences in n chunks of K, the last perhaps shorter, and what they start from.
+
+    B or 1, n or 1: the same for all.
+    """
+
+    x: Tensor  # (T, B, I)
+    C: Tensor  # (H, I)
+    b: Tensor | None  # (H,)
+    W: Tensor  # (H, H)
+    gain: Tensor | None  # (H,); None: no layer norm
+    shift: Tensor | None  # (H,)
+    h0: Tensor | None  # (B, H); None: zero
+    A0: Tensor | None  # (B, H, H); None: zero
+    w: Tensor  # (n or 1, B or 1, K, K)
+    p: Tensor  # (n or 1, B or 1, K)
+    left: Tensor | None  # (n-1 or 1, B or 1, K), 0 past a sequence's end; None: there is one chunk
+    p_left: Tensor | None  # (n-1 or 1, B or 1), 1 past a sequence's end
+    keep: Tensor | None  # (T, B): 0 where the hidden state is wiped before the step, else 1
+    steps: Tensor | None  # (B,): how many of the steps count; None: all. Past them states are zero, whatever x is
+
+    @property
+    def chunks(self) -> int:
+        return -(-len(self.x) // self.w.shape[-1])
+
+    def steps_of(self, chunk: int) -> slice:
+        K = self.w.shape[-1]
+        return slice(chunk * K, min((chunk + 1) * K, len(self.x)))
+
+    def active_rows(self) -> Tensor | None:
+        """Which rows of x as (T·B, I) count; None: all."""
+        if self.steps is None:
+            return None
+        T = len(self.x)
+        active = torch.arange(T, device=self.steps.device).unsqueeze(1) < self.steps  # (T, B)
+        return active.view(-1).nonzero().squeeze(1)
+
+
+class Saved(NamedTuple):
+    """What a forward returns and leaves for its backward; N is the number of layer norms in a step.
+
+    The kernel has a layout of its own: all that is not a result is in `queries`.
+    """
+
+    hs: Tensor  # (T, B, H)
+    A: Tensor  # (B, H, H): the fast weights that the last chunk starts from, if there are many
+    queries: Tensor  # (S, T, B, H): h_0 … h_{S-1}
+    normals: Tensor | None = None  # (N, T, B, H)
+    scales: Tensor | None = None  # (N, T, B, 1)
+    matrices: Tensor | None = None  # (n-2, B, H, H): the fast weights that the chunks between start from
+
+
+class Gradients(NamedTuple):
+    """Of the first tensors of a `Run`; None where it has none, or where it is not wanted."""
+
+    x: Tensor | None = None
+    C: Tensor | None = None
+    b: Tensor | None = None
+    W: Tensor | None = None
+    gain: Tensor | None = None
+    shift: Tensor | None = None
+    h0: Tensor | None = None
+    A0: Tensor | None = None
+    w: Tensor | None = None
+    p: Tensor | None = None
+    left: Tensor | None = None
+    p_left: Tensor | None = None
+
+
+def _activate(v: Tensor, nonlinearity: str) -> Tensor:
+    return torch.relu(v) if nonlinearity == "relu" else torch.tanh(v)
+
+
+def _slope(h: Tensor, nonlinearity: str) -> Tensor:
+    """f'(v), from h = f(v)."""
+    return (h > 0).to(h.dtype) if nonlinearity == "relu" else 1 - h * h
+
+
+def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
+    """Give v mean 0 and variance 1 over the features; also, what it was multiplied by."""
+    centred = v - v.mean(-1, keepdim=True)
+    scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPS)
+    return centred * scale, scale
+
+
+def _normalize_backward(grad: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
+    along = (grad * normal).mean(-1, keepdim=True)
+    return scale * (grad - grad.mean(-1, keepdim=True) - normal * along)
+
+
+def _settle(
+    z: Tensor, recall: Recall, gain: Tensor | None, shift: Tensor | None, dynamics: Dynamics
+) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+    """h_0 … h_S, and what each layer norm made on the way."""
+    normals = []
+
+    def activate(v: Tensor, normalized: bool) -> Tensor:
+        if normalized and gain is not None and shift is not None:
+            normals.append(_normalize(v))
+            v = torch.addcmul(shift, normals[-1][0], gain)
+        return _activate(v, dynamics.nonlinearity)
+
+    hs = [activate(z, dynamics.normalize_start)]
+    for _ in range(dynamics.inner_steps):
+        base = z if dynamics.settling == "sustained" else hs[-1]
+        hs.append(activate(base + recall(hs[-1]), True))
+    return hs, normals
+
+
+def _recall(M: Tensor, w: Tensor, A: Tensor | None, p: Tensor) -> Recall:
+    """From q to A(t) q, for the states so far M (B, t, H), w (B or 1, t) and p (B or 1, 1)."""
+
+    def recall(q: Tensor) -> Tensor:
+        scores = (M @ q.unsqueeze(-1)).squeeze(-1) * w  # (B, t)
+        total = (scores.unsqueeze(1) @ M).squeeze(1)
+        return total if A is None else total + p * (A @ q.unsqueeze(-1)).squeeze(-1)
+
+    return recall
+
+
+def fold(A: Tensor | None, p_left: Tensor, M: Tensor, left: Tensor) -> Tensor:
+    """Fast weights (B, H, H): p_left A + Σ_τ left[τ] M[τ] M[τ]ᵀ for M (B, T, H), left (B or 1, T), p_left (B or 1,)."""
+    folded = (left.unsqueeze(-1) * M).transpose(1, 2) @ M
+    return folded if A is None else folded + p_left[:, None, None] * A
+
+
+def _of(chunk: int, tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor[chunk if len(tensor) > 1 else 0]
+
+
+def project(run: Run) -> Tensor:
+    """C x + b at every step that counts, row by row: (T·B, H) or less."""
+    x, rows = run.x.flatten(0, 1), run.active_rows()
+    if rows is not None:
+        x = x.index_select(0, rows)
+    return torch.mm(x, run.C.t()) if run.b is None else torch.addmm(run.b, x, run.C.t())
+
+
+def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor]:
+    """`hs` and `A` of `Saved`, by operations that autograd, vmap and jvp see through, to any order."""
+    x, (T, B), (H, _) = run.x, run.x.shape[:2], run.C.shape
+    if run.steps is not None:  # nothing of what is past an end, not even a NaN times zero
+        x = torch.where((torch.arange(T, device=x.device).unsqueeze(1) < run.steps).unsqueeze(-1), x, 0.0)
+    u = x @ run.C.T if run.b is None else x @ run.C.T + run.b
+    h = u.new_zeros(B, H) if run.h0 is None else run.h0
+    A, everything = run.A0, []
+    for chunk in range(run.chunks):
+        states: list[Tensor] = []
+        w, p = _of(chunk, run.w), _of(chunk, run.p)
+        for k, t in enumerate(range(T)[run.steps_of(chunk)]):
+            previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
+            M = torch.stack(states, 1) if states else u.new_zeros(B, 0, H)
+            recall = _recall(M, w[:, k, :k], A, p[:, k : k + 1])
+            h = _settle(u[t] + previous @ run.W.T, recall, run.gain, run.shift, dynamics)[0][-1]
+            if run.steps is not None:
+                h = torch.where((t < run.steps).unsqueeze(-1), h, 0.0)
+            states.append(h)
+        everything += states
+        if chunk < run.chunks - 1:
+            A = fold(A, _of(chunk, run.p_left), torch.stack(states, 1), _of(chunk, run.left))
+    return torch.stack(everything), u.new_empty(0) if run.chunks == 1 or A is None else A
+
+
+def forward(run: Run, dynamics: Dynamics) -> Saved:
+    """The hidden states, and what `backward` wants to know of the way there."""
+    T, B, _ = run.x.shape
+    K, H = run.w.shape[-1], run.W.shape[0]
+    rows, u = run.active_rows(), project(run)
+    if rows is not None:
+        u = u.new_zeros(T * B, H).index_copy_(0, rows, u)
+    u = u.view(T, B, H)
+    shapes = saved_shapes(run, dynamics)
+    hs, _, queries, normals, scales, matrices = (u.new_empty(shape) for shape in shapes)
+    h, A = u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
+    for chunk in range(run.chunks):
+        w, p, M = _of(chunk, run.w), _of(chunk, run.p), u.new_empty(B, K, H)
+        if 0 < chunk < run.chunks - 1 and A is not None:
+            matrices[chunk - 1] = A
+        for k, t in enumerate(range(T)[run.steps_of(chunk)]):
+            previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
+            recall = _recall(M[:, :k], w[:, k, :k], A, p[:, k : k + 1])
+            path, norms = _settle(u[t] + previous @ run.W.T, recall, run.gain, run.shift, dynamics)
+            h = path[-1] if run.steps is None else torch.where((t < run.steps).unsqueeze(-1), path[-1], 0.0)
+            hs[t] = M[:, k] = h
+            for s, query in enumerate(path[:-1]):
+                queries[s, t] = query
+            for n, (normal, scale) in enumerate(norms):
+                normals[n, t], scales[n, t] = normal, scale
+        if chunk < run.chunks - 1:
+            A = fold(A, _of(chunk, run.p_left), M, _of(chunk, run.left))
+    last = u.new_empty(0) if run.chunks == 1 or A is None else A
+    return Saved(hs, last, queries, normals, scales, matrices)
+
+
+def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
+    """Of what `forward` returns."""
+    (T, B), H = run.x.shape[:2], run.W.shape[0]
+    S, n = dynamics.inner_steps, run.chunks
+    norms = 0 if run.gain is None else S + dynamics.normalize_start
+    last = (0,) if n == 1 else (B, H, H)
+    return (T, B, H), last, (S, T, B, H), (norms, T, B, H), (norms, T, B, 1), (max(n - 2, 0), B, H, H)
+
+
+def backward(
+    grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
+) -> Gradients:
+    """The gradients that are `wanted` (as in `Gradients`), and perhaps others, from those of `hs` and `A`."""
+    W, gain = run.W, run.gain
+    hs, last, queries, normals, scales, matrices = saved
+    assert normals is not None and scales is not None and matrices is not None
+    T, B, H = hs.shape
+    S, sustained = dynamics.inner_steps, dynamics.settling == "sustained"
+    first = int(dynamics.normalize_start)  # the layer norm of the first inner step
+    if run.steps is not None:
+        active = torch.arange(T, device=run.steps.device).unsqueeze(1) < run.steps
+        grad_hs = torch.where(active.unsqueeze(-1), grad_hs, 0.0)
+    grad_u, grad_activated = torch.empty_like(hs), torch.empty_like(normals)
+    grad_sums = torch.empty_like(queries)  # of what went into each inner step: (S, T, B, H)
+    K, n = run.w.shape[-1], run.chunks
+    grad_w, grad_p = hs.new_zeros(n, B, K, K), hs.new_zeros(n, B, K)
+    grad_left, grad_p_left = hs.new_zeros(n - 1, B, K), hs.new_zeros(n - 1, B)
+
+    def through(grad: Tensor, h: Tensor, n: int, t: int) -> Tensor:
+        """From the gradient of f(LN[v]) to that of v; n is which of the step's layer norms, -1 for none."""
+        grad = grad * _slope(h, dynamics.nonlinearity)
+        if gain is None or n < 0:
+            return grad
+        grad_activated[n, t] = grad
+        return _normalize_backward(grad * gain, normals[n, t], scales[n, t])
+
+    from_next = torch.zeros_like(hs[0])
+    for chunk in reversed(range(n)):
+        steps = run.steps_of(chunk)
+        A = run.A0 if chunk == 0 else last if chunk == n - 1 else matrices[chunk - 1]
+        M = hs[steps].transpose(0, 1).contiguous()  # (B, K, H)
+        grad_M = torch.zeros_like(M)
+        if chunk < n - 1 and grad_A is not None:  # grad_A: of the fast weights after the chunk
+            left, p_left = _of(chunk, run.left), _of(chunk, run.p_left)
+            pulled = M @ (grad_A + grad_A.transpose(1, 2))
+            grad_M += left.unsqueeze(-1) * pulled
+            grad_left[chunk] = (pulled * M).sum(-1) / 2
+            if A is not None:
+                grad_p_left[chunk] = (grad_A * A).sum((1, 2))
+            grad_A = p_left[:, None, None] * grad_A
+        w, p = _of(chunk, run.w), _of(chunk, run.p)
+        for k, t in reversed(list(enumerate(range(T)[steps]))):
+            past, weight = M[:, :k], w[:, k, :k]
+            grad = grad_hs[t] + grad_M[:, k] + from_next
+            grad_z = torch.zeros_like(from_next)
+            for s in reversed(range(S)):
+                after = hs[t] if s == S - 1 else queries[s + 1, t]
+                query = queries[s, t]
+                grad_v = through(grad, after, first + s, t)
+                grad_sums[s, t] = grad_v
+                scores, grad_scores = (past @ torch.stack((query, grad_v), -1)).unbind(-1)  # (B, k) each
+                grad_w[chunk, :, k, :k] += scores * grad_scores
+                weighted = torch.stack((scores * weight, grad_scores * weight), -1)  # (B, k, 2)
+                grad_M[:, :k] += weighted @ torch.stack((grad_v, query), 1)
+                grad = (weighted[..., 1].unsqueeze(1) @ past).squeeze(1)
+                if A is not None:
+                    read = (grad_v.unsqueeze(1) @ A).squeeze(1)
+                    grad_p[chunk, :, k] += (read * query).sum(-1)
+                    grad = grad + p[:, k : k + 1] * read
+                if sustained:
+                    grad_z += grad_v
+                else:
+                    grad = grad + grad_v
+            start = queries[0, t] if S else hs[t]
+            grad_z += through(grad, start, first - 1, t)
+            grad_u[t] = grad_z
+            from_next = grad_z @ W
+            if run.keep is not None:
+                from_next = from_next * run.keep[t].unsqueeze(-1)
+        if A is not None:
+            asked = (p[:, : M.shape[1]].T.unsqueeze(-1) * grad_sums[:, steps]).flatten(0, 1)  # (S·K, B, H)
+            read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
+            grad_A = read_from if grad_A is None else grad_A + read_from
+
+    rows = run.active_rows()
+    grad_u = grad_u.view(-1, H)
+    if rows is not None:
+        grad_u = grad_u.index_select(0, rows)
+    grads = weight_gradients(grad_u, run, hs, wanted, rows)._replace(b=grad_u.sum(0))
+    if gain is not None:
+        grads = grads._replace(gain=(grad_activated * normals).sum((0, 1, 2)), shift=grad_activated.sum((0, 1, 2)))
+    if run.A0 is not None:
+        grads = grads._replace(A0=torch.zeros_like(run.A0) if grad_A is None else grad_A)
+    grads = grads._replace(h0=None if run.h0 is None else from_next)
+    return grads._replace(**sums_to_size(run, w=grad_w, p=grad_p, left=grad_left, p_left=grad_p_left))
+
+
+def sums_to_size(run: Run, **grads: Tensor) -> dict[str, Tensor]:
+    """Gradients of all n chunks and B sequences, as those of what is perhaps the same for all."""
+    shapes = {name: getattr(run, name) for name in grads}
+    return {name: grads[name].sum_to_size(like.shape) for name, like in shapes.items() if like is not None}
+
+
+def weight_gradients(
+    grad_u: Tensor, run: Run, hs: Tensor, wanted: tuple[bool, ...], rows: Tensor | None
+) -> Gradients:
+    """Those that are matrix products over all steps at once: of x, C and W, from that of C x + b where it counts."""
+    T, B, H = hs.shape
+    x, grad_x, grad_C = run.x.flatten(0, 1), None, None
+    if rows is not None:
+        x = x.index_select(0, rows)
+    if wanted[0]:
+        grad_x = grad_u @ run.C
+        if rows is not None:
+            grad_x = grad_x.new_zeros(T * B, x.shape[1]).index_copy_(0, rows, grad_x)
+        grad_x = grad_x.view(run.x.shape)
+    if wanted[1]:
+        grad_C = grad_u.t() @ x
+    if not wanted[3]:
+        return Gradients(grad_x, grad_C)
+    kept, before = grad_u, hs.view(-1, H)
+    if run.keep is not None:
+        keep = run.keep.reshape(-1, 1)
+        kept = grad_u * (keep if rows is None else keep.index_select(0, rows))
+    if rows is None:
+        first = B
+        before = before[: (T - 1) * B]
+    else:
+        first = int((rows < B).sum())
+        before = before.index_select(0, rows[first:] - B)
+    grad_W = kept[first:].t() @ before
+    if run.h0 is not None:
+        grad_W = grad_W.addmm_(kept[:first].t(), run.h0 if rows is None else run.h0.index_select(0, rows[:first]))
+    return Gradients(grad_x, grad_C, W=grad_W)

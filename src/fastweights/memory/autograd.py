@@ -10,29 +10,59 @@ from .chunked import Gradients, Run, Saved, differentiable
 from .equations import Dynamics
 
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
+WEIGHTS = Run._fields.index("w")  # these and what follows seldom have a gradient
 
 
-def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor]:
+def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor | None]:
     """`hs` and `A` of `Saved`, ready to be differentiated by whatever asks for it."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return differentiable(run, dynamics)
-    if torch.compiler.is_compiling() or type(run.x) is not Tensor:  # a tensor without memory of its own, say
+    if type(run.x) is not Tensor or torch.compiler.is_compiling():  # a tensor without memory of its own, say
         hs, A, *_ = forward_op(*run, *dynamics, fused)
         return hs, A
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in run):
-        return RunFunction.apply(dynamics, fused, *run)  # type: ignore[no-untyped-call, no-any-return]
+    if torch.is_grad_enabled():
+        # An argument costs time: those that nobody wants the gradients of go together.
+        count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
+        return RunFunction.apply(run[count:], dynamics, fused, *run[:count])  # type: ignore[no-untyped-call, no-any-return]
     saved = (kernel if fused else chunked).forward(run, dynamics)
     return saved.hs, saved.A
 
 
-def _differentiable_backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None, run: Run) -> Gradients:
+class RunFunction(torch.autograd.Function):
+    """A run with its hand-written backward, and `differentiable` for the derivatives of that."""
+
+    @staticmethod
+    def forward(ctx: Any, rest: tuple[Any, ...], dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
+        saved = (kernel if fused else chunked).forward(Run(*tensors, *rest), dynamics)
+        ctx.rest, ctx.dynamics, ctx.fused = rest, dynamics, fused
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *saved)
+        return saved.hs, saved.A
+
+    @staticmethod
+    def backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None) -> Any:  # type: ignore[override]
+        tensors, count = ctx.saved_tensors, TENSORS - len(ctx.rest)
+        run, saved = Run(*tensors[:count], *ctx.rest), Saved(*tensors[count:])
+        wanted = ctx.needs_input_grad[3:] + (False,) * (GRADIENTS - count)
+        if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
+            grads = _differentiable_backward(grad_hs, grad_A, run, ctx.dynamics, wanted)
+        else:
+            grad_hs = torch.zeros_like(saved.hs) if grad_hs is None else grad_hs
+            backward = kernel.backward if ctx.fused else chunked.backward
+            grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
+        return None, None, None, *[grad if need else None for grad, need in zip(grads[:count], wanted)]
+
+
+def _differentiable_backward(
+    grad_hs: Tensor | None, grad_A: Tensor | None, run: Run, dynamics: Dynamics, wanted: tuple[bool, ...]
+) -> Gradients:
     # Aliases, so that the gradient of W, say, stops here and leaves out what h0 owes to W.
     aliases: Any = [None if tensor is None else tensor.view_as(tensor) for tensor in run]
-    results = differentiable(Run(*aliases), ctx.dynamics)
+    results = differentiable(Run(*aliases), dynamics)
     given = [(result, grad) for result, grad in zip(results, (grad_hs, grad_A), strict=True) if grad is not None]
-    places = [place for place, wanted in enumerate(_wanted(ctx)) if wanted]
+    places = [place for place, want in enumerate(wanted) if want]
     found = torch.autograd.grad(
-        [result for result, _ in given],
+        [result for result, _ in given],  # type: ignore[misc]
         [aliases[place] for place in places],
         [grad for _, grad in given],
         create_graph=True,
@@ -42,34 +72,6 @@ def _differentiable_backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | 
     for place, grad in zip(places, found, strict=True):
         grads[place] = grad
     return Gradients(*grads)
-
-
-def _wanted(ctx: Any) -> tuple[bool, ...]:
-    return tuple(ctx.needs_input_grad[ctx.first : ctx.first + GRADIENTS])
-
-
-class RunFunction(torch.autograd.Function):
-    """A run with its hand-written backward, and `differentiable` for the derivatives of that."""
-
-    @staticmethod
-    def forward(ctx: Any, dynamics: Dynamics, fused: bool, *tensors: Any) -> tuple[Tensor, Tensor]:
-        saved = (kernel if fused else chunked).forward(Run(*tensors), dynamics)
-        ctx.dynamics, ctx.fused, ctx.first = dynamics, fused, 2
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *saved)
-        return saved.hs, saved.A
-
-    @staticmethod
-    def backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        tensors, wanted = ctx.saved_tensors, _wanted(ctx)
-        run, saved = Run(*tensors[:TENSORS]), Saved(*tensors[TENSORS:])
-        if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
-            grads = _differentiable_backward(ctx, grad_hs, grad_A, run)
-        else:
-            grad_hs = torch.zeros_like(saved.hs) if grad_hs is None else grad_hs
-            backward = kernel.backward if ctx.fused else chunked.backward
-            grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
-        return None, None, *(grad if need else None for grad, need in zip(grads, wanted, strict=True)), None, None
 
 
 @torch.library.custom_op("fastweights::run", mutates_args=())
@@ -96,20 +98,19 @@ def forward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     run = Run(x, C, b, W, gain, shift, h0, A0, w, p, left, p_left, keep, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    hs, A, *rest = (kernel if fused else chunked).forward(run, dynamics)
-    queries, normals, scales, matrices = (hs.new_empty(0) if tensor is None else tensor for tensor in rest)
-    return hs, A, queries, normals, scales, matrices
+    saved = (kernel if fused else chunked).forward(run, dynamics)
+    return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)  # type: ignore[return-value]
 
 
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[2:])
-    ctx.options, ctx.first = inputs[TENSORS:], 0
+    ctx.options = inputs[TENSORS:]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:TENSORS], *output)
 
 
 def _op_backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    tensors, wanted = ctx.saved_tensors, _wanted(ctx)
+    tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:GRADIENTS]
     if grad_hs is None:
         grad_hs = torch.zeros_like(tensors[TENSORS])
     saved, run = tensors[TENSORS:], tensors[:TENSORS]

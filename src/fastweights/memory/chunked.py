@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .equations import EPS, Dynamics
 
@@ -50,13 +51,16 @@ class Run(NamedTuple):
         K = self.w.shape[-1]
         return slice(chunk * K, min((chunk + 1) * K, len(self.x)))
 
-    def active_rows(self) -> Tensor | None:
-        """Which rows of x as (T·B, I) count; None: all."""
+    def active(self) -> Tensor | None:
+        """Which steps count, (T, B); None: all."""
         if self.steps is None:
             return None
-        T = len(self.x)
-        active = torch.arange(T, device=self.steps.device).unsqueeze(1) < self.steps  # (T, B)
-        return active.view(-1).nonzero().squeeze(1)
+        return torch.arange(len(self.x), device=self.steps.device).unsqueeze(1) < self.steps
+
+    def masked(self) -> Tensor:
+        """x, and zero past each sequence's end, where it may be anything."""
+        active = self.active()
+        return self.x if active is None else torch.where(active.unsqueeze(-1), self.x, 0.0)
 
 
 class Saved(NamedTuple):
@@ -66,7 +70,7 @@ class Saved(NamedTuple):
     """
 
     hs: Tensor  # (T, B, H)
-    A: Tensor  # (B, H, H): the fast weights that the last chunk starts from, if there are many
+    A: Tensor | None  # (B, H, H): the fast weights that the last chunk starts from; None: there is one chunk
     queries: Tensor  # (S, T, B, H): h_0 … h_{S-1}
     normals: Tensor | None = None  # (N, T, B, H)
     scales: Tensor | None = None  # (N, T, B, 1)
@@ -152,20 +156,11 @@ def _of(chunk: int, tensor: Tensor | None) -> Tensor:
     return tensor[chunk if len(tensor) > 1 else 0]
 
 
-def project(run: Run) -> Tensor:
-    """C x + b at every step that counts, row by row: (T·B, H) or less."""
-    x, rows = run.x.flatten(0, 1), run.active_rows()
-    if rows is not None:
-        x = x.index_select(0, rows)
-    return torch.mm(x, run.C.t()) if run.b is None else torch.addmm(run.b, x, run.C.t())
-
-
-def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor]:
+def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]:
     """`hs` and `A` of `Saved`, by operations that autograd, vmap and jvp see through, to any order."""
-    x, (T, B), (H, _) = run.x, run.x.shape[:2], run.C.shape
-    if run.steps is not None:  # nothing of what is past an end, not even a NaN times zero
-        x = torch.where((torch.arange(T, device=x.device).unsqueeze(1) < run.steps).unsqueeze(-1), x, 0.0)
-    u = x @ run.C.T if run.b is None else x @ run.C.T + run.b
+    T, B, _ = run.x.shape
+    H = run.W.shape[0]
+    u = F.linear(run.masked(), run.C, run.b)
     h = u.new_zeros(B, H) if run.h0 is None else run.h0
     A, everything = run.A0, []
     for chunk in range(run.chunks):
@@ -182,19 +177,15 @@ def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor]:
         everything += states
         if chunk < run.chunks - 1:
             A = fold(A, _of(chunk, run.p_left), torch.stack(states, 1), _of(chunk, run.left))
-    return torch.stack(everything), u.new_empty(0) if run.chunks == 1 or A is None else A
+    return torch.stack(everything), None if run.chunks == 1 else A
 
 
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """The hidden states, and what `backward` wants to know of the way there."""
     T, B, _ = run.x.shape
     K, H = run.w.shape[-1], run.W.shape[0]
-    rows, u = run.active_rows(), project(run)
-    if rows is not None:
-        u = u.new_zeros(T * B, H).index_copy_(0, rows, u)
-    u = u.view(T, B, H)
-    shapes = saved_shapes(run, dynamics)
-    hs, _, queries, normals, scales, matrices = (u.new_empty(shape) for shape in shapes)
+    u = F.linear(run.masked(), run.C, run.b)
+    hs, _, queries, normals, scales, matrices = (u.new_empty(shape) for shape in saved_shapes(run, dynamics))
     h, A = u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
     for chunk in range(run.chunks):
         w, p, M = _of(chunk, run.w), _of(chunk, run.p), u.new_empty(B, K, H)
@@ -212,12 +203,11 @@ def forward(run: Run, dynamics: Dynamics) -> Saved:
                 normals[n, t], scales[n, t] = normal, scale
         if chunk < run.chunks - 1:
             A = fold(A, _of(chunk, run.p_left), M, _of(chunk, run.left))
-    last = u.new_empty(0) if run.chunks == 1 or A is None else A
-    return Saved(hs, last, queries, normals, scales, matrices)
+    return Saved(hs, None if run.chunks == 1 else A, queries, normals, scales, matrices)
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
-    """Of what `forward` returns."""
+    """Of what `forward` returns; (0,): nothing."""
     (T, B), H = run.x.shape[:2], run.W.shape[0]
     S, n = dynamics.inner_steps, run.chunks
     norms = 0 if run.gain is None else S + dynamics.normalize_start
@@ -235,8 +225,7 @@ def backward(
     T, B, H = hs.shape
     S, sustained = dynamics.inner_steps, dynamics.settling == "sustained"
     first = int(dynamics.normalize_start)  # the layer norm of the first inner step
-    if run.steps is not None:
-        active = torch.arange(T, device=run.steps.device).unsqueeze(1) < run.steps
+    if (active := run.active()) is not None:
         grad_hs = torch.where(active.unsqueeze(-1), grad_hs, 0.0)
     grad_u, grad_activated = torch.empty_like(hs), torch.empty_like(normals)
     grad_sums = torch.empty_like(queries)  # of what went into each inner step: (S, T, B, H)
@@ -300,53 +289,31 @@ def backward(
             read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
             grad_A = read_from if grad_A is None else grad_A + read_from
 
-    rows = run.active_rows()
     grad_u = grad_u.view(-1, H)
-    if rows is not None:
-        grad_u = grad_u.index_select(0, rows)
-    grads = weight_gradients(grad_u, run, hs, wanted, rows)._replace(b=grad_u.sum(0))
+    kept = grad_u if run.keep is None else grad_u * run.keep.view(-1, 1)
+    grad_gain, grad_shift = None, None
     if gain is not None:
-        grads = grads._replace(gain=(grad_activated * normals).sum((0, 1, 2)), shift=grad_activated.sum((0, 1, 2)))
-    if run.A0 is not None:
-        grads = grads._replace(A0=torch.zeros_like(run.A0) if grad_A is None else grad_A)
-    grads = grads._replace(h0=None if run.h0 is None else from_next)
-    return grads._replace(**sums_to_size(run, w=grad_w, p=grad_p, left=grad_left, p_left=grad_p_left))
+        grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
+    return Gradients(
+        x=(grad_u @ run.C).view(run.x.shape),
+        C=grad_u.T @ run.masked().flatten(0, 1),
+        b=grad_u.sum(0),
+        W=transition_gradient(kept, run.h0, B, hs.view(-1, H)[: (T - 1) * B]),
+        gain=grad_gain,
+        shift=grad_shift,
+        h0=from_next,
+        A0=grad_A if grad_A is not None or run.A0 is None else torch.zeros_like(run.A0),
+        **sums_to_size(run, w=grad_w, p=grad_p, left=grad_left, p_left=grad_p_left),
+    )
+
+
+def transition_gradient(kept: Tensor, h0: Tensor | None, first: int, before: Tensor) -> Tensor:
+    """Of W, from what is kept of the gradients of W h (rows, H), `first` of which follow h0 and the others `before`."""
+    grad = kept[first:].t() @ before
+    return grad if h0 is None else grad.addmm_(kept[:first].t(), h0)
 
 
 def sums_to_size(run: Run, **grads: Tensor) -> dict[str, Tensor]:
     """Gradients of all n chunks and B sequences, as those of what is perhaps the same for all."""
     shapes = {name: getattr(run, name) for name in grads}
     return {name: grads[name].sum_to_size(like.shape) for name, like in shapes.items() if like is not None}
-
-
-def weight_gradients(
-    grad_u: Tensor, run: Run, hs: Tensor, wanted: tuple[bool, ...], rows: Tensor | None
-) -> Gradients:
-    """Those that are matrix products over all steps at once: of x, C and W, from that of C x + b where it counts."""
-    T, B, H = hs.shape
-    x, grad_x, grad_C = run.x.flatten(0, 1), None, None
-    if rows is not None:
-        x = x.index_select(0, rows)
-    if wanted[0]:
-        grad_x = grad_u @ run.C
-        if rows is not None:
-            grad_x = grad_x.new_zeros(T * B, x.shape[1]).index_copy_(0, rows, grad_x)
-        grad_x = grad_x.view(run.x.shape)
-    if wanted[1]:
-        grad_C = grad_u.t() @ x
-    if not wanted[3]:
-        return Gradients(grad_x, grad_C)
-    kept, before = grad_u, hs.view(-1, H)
-    if run.keep is not None:
-        keep = run.keep.reshape(-1, 1)
-        kept = grad_u * (keep if rows is None else keep.index_select(0, rows))
-    if rows is None:
-        first = B
-        before = before[: (T - 1) * B]
-    else:
-        first = int((rows < B).sum())
-        before = before.index_select(0, rows[first:] - B)
-    grad_W = kept[first:].t() @ before
-    if run.h0 is not None:
-        grad_W = grad_W.addmm_(kept[:first].t(), run.h0 if rows is None else run.h0.index_select(0, rows[:first]))
-    return Gradients(grad_x, grad_C, W=grad_W)

@@ -16,7 +16,7 @@ from . import checks, kernel
 from .batch import Batch
 from .equations import Dynamics
 from .scan import Slow, observe, scan
-from .state import End, FastWeightsState, full_precision
+from .state import End, FastWeightsState, autocasting, full_precision
 from .weights import Controls
 
 
@@ -130,10 +130,13 @@ class _FastWeightsBase(nn.Module):
         if self.backend == "kernel" and not fused:
             raise ValueError(f"backend 'kernel' takes float32 or float64 on the CPU, got {x.dtype} on {x.device}")
         arguments = (x, slow, h0, A0, decay, rate, lengths, controls, dynamics)
-        with full_precision(x.device):
-            if observed is not None:
+        if observed is not None:
+            with full_precision(x.device):
                 observed.append(observe(*arguments))
-            return scan(*arguments, fused=fused, chunk_size=self._chunk_size)
+        if not autocasting(x.device):
+            return scan(*arguments, fused, self._chunk_size)
+        with full_precision(x.device):
+            return scan(*arguments, fused, self._chunk_size)
 
     def _weight(self, name: str) -> Any:
         """A parameter; by `getattr` only where it is not a plain one (parametrized, say), for that is slow."""

@@ -44,7 +44,6 @@ def scan(
     lengths: Tensor | None,
     controls: Controls,
     dynamics: Dynamics,
-    *,
     fused: bool = False,
     chunk_size: int | None = None,
 ) -> tuple[Tensor, End]:

@@ -20,10 +20,11 @@ class Controls(NamedTuple):
 
     def keep(self, dtype: torch.dtype) -> Tensor | None:
         """0 where the hidden state is zeroed before the step, else 1, (T, B); None: nowhere."""
-        blank = [signal for signal in (self.reset, self.wipe) if signal is not None]
-        if not blank:
+        reset, wipe, *_ = self
+        if reset is None and wipe is None:
             return None
-        return (~(blank[0] if len(blank) == 1 else blank[0] | blank[1])).to(dtype)
+        blank = wipe if reset is None else reset if wipe is None else reset | wipe
+        return blank.logical_not().to(dtype)  # type: ignore[union-attr]
 
 
 class Weights(NamedTuple):
@@ -57,11 +58,14 @@ class Weights(NamedTuple):
         """After as many steps of these chunks as each sequence has: (chunks, B, K), (chunks, B)."""
         K = self.w.shape[-1]
         counts = (lengths - K * chunks.unsqueeze(1)).clamp(0, K)
-        chunk = chunks.unsqueeze(1) if len(self.w_left) > 1 else torch.zeros_like(counts)
-        sequence = torch.arange(len(lengths), device=lengths.device)
-        one = torch.zeros_like(sequence)
-        w_left = self.w_left[chunk, sequence if self.w_left.shape[1] > 1 else one, counts]
-        return w_left, self.p_left[chunk, sequence if self.p_left.shape[1] > 1 else one, counts]
+        sequences = torch.arange(len(lengths), device=lengths.device).expand_as(counts)
+
+        def after(weights: Tensor) -> Tensor:
+            n, B = weights.shape[:2]
+            of_all = torch.zeros_like(counts)
+            return weights[chunks.unsqueeze(1) if n > 1 else of_all, sequences if B > 1 else of_all, counts]
+
+        return after(self.w_left), after(self.p_left)
 
 
 def weigh(T: int, K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor) -> Weights:

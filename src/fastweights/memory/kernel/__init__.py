@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..chunked import Gradients, Run, Saved, project, sums_to_size, weight_gradients
+from ..chunked import Gradients, Run, Saved, sums_to_size, transition_gradient
 from ..equations import Dynamics
 
 ABI = 4
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+NONE = (None,) * 12
 LANES = {torch.float32: 8, torch.float64: 4}
 
 
@@ -64,7 +66,11 @@ def _load() -> Status:
 
 STATUS = _load()
 AVAILABLE = STATUS.library is not None
-_steps = {dtype: getattr(STATUS.library, f"fw_step_{name}") for dtype, name in DTYPES.items()} if AVAILABLE else {}
+_functions: dict[tuple[str, torch.dtype], Any] = {}
+if AVAILABLE:
+    for dtype, suffix in DTYPES.items():
+        for name in ("forward", "backward", "step"):
+            _functions[name, dtype] = getattr(STATUS.library, f"fw_{name}_{suffix}")
 
 
 class Backend(NamedTuple):
@@ -92,7 +98,7 @@ def covers(like: Tensor) -> bool:
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
-    """Of what `forward` returns."""
+    """Of what `forward` returns; (0,): nothing."""
     T, B, _ = run.x.shape
     H, K = run.W.shape[0], run.w.shape[-1]
     S, lanes, norm, n = dynamics.inner_steps, LANES[run.x.dtype], run.gain is not None, -(-T // K)
@@ -102,11 +108,18 @@ def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     return (T, B, H), (0,) if n == 1 else (B, H, H), ((B + lanes - 1) // lanes, per_block * lanes)
 
 
+def _active_rows(run: Run) -> Tensor | None:
+    """Which rows of x as (T·B, I) count; None: all. The others are never looked at."""
+    active = run.active()
+    return None if active is None else active.view(-1).nonzero().squeeze(1)
+
+
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
-    hs, A, buffer = (run.x.new_empty(shape) for shape in saved_shapes(run, dynamics))
-    made = (project(run), hs, A, buffer)
-    _call("forward", run, dynamics, *made, *(None,) * 12)
+    x, rows, (all_hs, last, kept) = run.x, _active_rows(run), saved_shapes(run, dynamics)
+    u = F.linear(x if rows is None else x.flatten(0, 1).index_select(0, rows), run.C, run.b)
+    hs, buffer, A = x.new_empty(all_hs), x.new_empty(kept), None if last == (0,) else x.new_empty(last)
+    _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
 
 
@@ -114,20 +127,46 @@ def backward(
     grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
 ) -> Gradients:
     """As `fastweights.memory.chunked.backward`."""
-    (T, B, H), K, n, rows = saved.hs.shape, run.w.shape[-1], run.chunks, run.active_rows()
-    empty, zeros = saved.hs.new_empty, saved.hs.new_zeros
+    x, C, b, _, gain, _, h0, A0, *_ = run
+    hs, (T, B, H), rows = saved.hs, saved.hs.shape, _active_rows(run)
+    empty, zeros = hs.new_empty, hs.new_zeros
     grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
-    grad_u = empty((T * B if rows is None else len(rows), H))
-    like = (run.b, run.gain, run.shift, run.h0, run.A0)
-    sums = [None if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    grad_u = empty(T * B if rows is None else len(rows), H)
+    grad_b = None if b is None else empty(H)
+    grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
+    grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
     weights: dict[str, Tensor] = {}
     if any(wanted[8:]):
+        n, K = run.chunks, run.w.shape[-1]
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
-    made = (None, saved.hs, saved.A, saved.queries, grad_hs, grad_A, grad_u)
-    b, gain, shift, h0, A0 = sums
-    _call("backward", run, dynamics, *made, b, gain, shift, h0, A0, *(weights.values() or (None,) * 4))
-    grads = weight_gradients(grad_u, run, saved.hs, wanted, rows)
-    return grads._replace(b=b, gain=gain, shift=shift, h0=h0, A0=A0, **sums_to_size(run, **weights))
+    sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
+    made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
+    _call("backward", run, dynamics, made)
+    # The rest is matrix products over all steps at once.
+    x, before, kept = x.flatten(0, 1), hs.view(-1, H), grad_u
+    if run.keep is not None:
+        keep = run.keep.reshape(-1, 1)
+        kept = grad_u * (keep if rows is None else keep.index_select(0, rows))
+    grad_x = grad_u @ C if wanted[0] else None
+    if rows is None:
+        first, before = B, before[: (T - 1) * B]
+    else:
+        first = int((rows < B).sum())
+        before = before.index_select(0, rows[first:] - B)
+        h0 = None if h0 is None else h0.index_select(0, rows[:first])
+        grad_x = None if grad_x is None else zeros(x.shape).index_copy_(0, rows, grad_x)
+        x = x.index_select(0, rows)
+    return Gradients(
+        None if grad_x is None else grad_x.view(run.x.shape),
+        grad_u.t() @ x,
+        grad_b,
+        transition_gradient(kept, h0, first, before),
+        grad_gain,
+        grad_shift,
+        grad_h0,
+        grad_A0,
+        **sums_to_size(run, **weights),
+    )
 
 
 def step(
@@ -151,27 +190,32 @@ def step(
     # Contiguous copies, where there are any, live in this list until the library returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in (x, C, b, W, gain, shift, h, A)]
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if _steps[dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
+    if _functions["step", dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
         raise MemoryError(f"not enough memory for a step with {H} units")
     return new_h, new_A
 
 
-def _call(name: str, run: Run, dynamics: Dynamics, u: Tensor | None, *made: Tensor | None) -> None:
-    """Call the library; u and what was `made` for it are contiguous."""
+def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ...]) -> None:
+    """Call the library; what was `made` for it, u first, is contiguous."""
     T, B, _ = run.x.shape
-    H, K = run.W.shape[0], run.w.shape[-1]
+    inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in run[3:]]
-    numbers = [T, B, H, dynamics.inner_steps, K, dynamics.settling == "identity", dynamics.nonlinearity == "tanh"]
-    numbers.append(dynamics.normalize_start)
-    for place in range(5, 9):  # the weights of the past, which may be the same for all chunks, or all sequences
-        tensor = given[place]
-        if tensor is None:
-            numbers += (0, 0)
-        else:
-            chunks, rows, *_ = tensor.shape
-            numbers += (0 if chunks == 1 else tensor.stride(0), 0 if rows == 1 else tensor.stride(1))
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (u, *given, *made)]
-    arguments = _pack(*numbers, torch.get_num_threads(), *pointers)
-    if getattr(STATUS.library, f"fw_{name}_{DTYPES[run.x.dtype]}")(arguments):
-        raise MemoryError(f"not enough memory for {T} steps of {B} sequences with {H} units")
+    strides: list[int] = []
+    for tensor in given[5:9]:  # the weights of the past, which may be the same for all chunks, or all sequences
+        strides += (0, 0) if tensor is None else [s if n > 1 else 0 for n, s in zip(tensor.shape[:2], tensor.stride())]
+    arguments = _pack(
+        T,
+        B,
+        run.W.shape[0],
+        inner_steps,
+        run.w.shape[-1],
+        settling == "identity",
+        nonlinearity == "tanh",
+        normalize_start,
+        *strides,
+        torch.get_num_threads(),
+        *[0 if tensor is None else tensor.data_ptr() for tensor in (made[0], *given, *made[1:])],
+    )
+    if _functions[name, run.x.dtype](arguments):
+        raise MemoryError(f"not enough memory for {T} steps of {B} sequences with {run.W.shape[0]} units")

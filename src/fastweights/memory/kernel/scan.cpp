@@ -87,7 +87,8 @@ template <class T> struct Kernel {
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
     std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
-    std::vector<T> sums, W_transposed;  // for backward: gradients of gain, shift and b per block
+    std::vector<T> W_packed;             // forward: W; backward: its transpose
+    std::vector<T> sums;                 // backward: gradients of gain, shift and b per block
 
     explicit Kernel(const fw_scan &scan)
         : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
@@ -171,42 +172,43 @@ template <class T> struct Kernel {
         return rows == Rows::of_packed && c.steps ? packed[t * B + sequence] : t * B + sequence;
     }
 
-    // Rows of `source`, one per lane, into lanes; zero where there is none.
+    // Rows of `source`, one per lane, into lanes; zero where there is none. Squares of L×L at a time; where H is not a
+    // multiple of L the last one overlaps the one before.
     void gather(const Block &b, const T *source, Rows rows, int64_t t, V *lanes) const {
         const T *from[L];
         for (int64_t l = 0; l < L; ++l) {
             const int64_t place = row(b, rows, t, l);
             from[l] = place < 0 ? zeros.data() : source + place * H;
         }
-        int64_t h = 0;
-        for (; h + L <= H; h += L) {
+        for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
             V square[L];
             for (int64_t l = 0; l < L; ++l) std::memcpy(&square[l], from[l] + h, sizeof(V));
             transpose(square);
             for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
         }
         T *out = reinterpret_cast<T *>(lanes);
-        for (; h < H; ++h)
+        for (int64_t h = 0; h < H && H < L; ++h)
             for (int64_t l = 0; l < L; ++l) out[h * L + l] = from[l][h];
     }
 
     // The way back.
     void scatter(const Block &b, const V *lanes, Rows rows, int64_t t, T *target) const {
         T *to[L];
+        bool all = true;
         for (int64_t l = 0; l < L; ++l) {
             const int64_t place = row(b, rows, t, l);
             to[l] = place < 0 ? nullptr : target + place * H;
+            all = all && to[l];
         }
-        int64_t h = 0;
-        for (; h + L <= H; h += L) {
+        for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
             V square[L];
             for (int64_t k = 0; k < L; ++k) square[k] = lanes[h + k];
             transpose(square);
             for (int64_t l = 0; l < L; ++l)
-                if (to[l]) std::memcpy(to[l] + h, &square[l], sizeof(V));
+                if (all || to[l]) std::memcpy(to[l] + h, &square[l], sizeof(V));
         }
         const T *in = reinterpret_cast<const T *>(lanes);
-        for (; h < H; ++h)
+        for (int64_t h = 0; h < H && H < L; ++h)
             for (int64_t l = 0; l < L; ++l)
                 if (to[l]) to[l][h] = in[h * L + l];
     }
@@ -259,23 +261,34 @@ template <class T> struct Kernel {
         return out;
     }
 
-    // out[i] += Σ_k matrix[i, k] in[k], with one matrix for all lanes.
-    template <int R> void rows(int64_t i, const T *matrix, const V *in, V *out) const {
-        const T *first = matrix + i * H;
-        V sum[R];
-        for (int r = 0; r < R; ++r) sum[r] = out[i + r];
-        for (int64_t k = 0; k < H; ++k) {
-            const V x = in[k];
-            for (int r = 0; r < R; ++r) sum[r] += first[r * H + k] * x;
+    // out[i] += Σ_k matrix[i, k] in[k], with one matrix for all lanes, `packed` in panels of PANEL rows, then of single
+    // ones, where the numbers stand in the order in which they are used.
+    static constexpr int64_t PANEL = 10;
+
+    void pack(int64_t row_stride, int64_t column_stride) {
+        W_packed.resize(H * H);
+        T *out = W_packed.data();
+        for (int64_t i = 0, R; i < H; i += R) {
+            R = i + PANEL <= H ? PANEL : 1;
+            for (int64_t k = 0; k < H; ++k)
+                for (int64_t r = 0; r < R; ++r) *out++ = W[(i + r) * row_stride + k * column_stride];
         }
-        for (int r = 0; r < R; ++r) out[i + r] = sum[r];
     }
 
-    void multiply(const T *matrix, const V *in, V *out) const {
+    template <int R> void panel(const T *packed, const V *in, V *out) const {
+        V sum[R];
+        for (int r = 0; r < R; ++r) sum[r] = out[r];
+        for (int64_t k = 0; k < H; ++k, packed += R) {
+            const V x = in[k];
+            for (int r = 0; r < R; ++r) sum[r] += packed[r] * x;
+        }
+        for (int r = 0; r < R; ++r) out[r] = sum[r];
+    }
+
+    void multiply(const V *in, V *out) const {
         int64_t i = 0;
-        for (; i + 10 <= H; i += 10) rows<10>(i, matrix, in, out);
-        for (; i + 4 <= H; i += 4) rows<4>(i, matrix, in, out);
-        for (; i < H; ++i) rows<1>(i, matrix, in, out);
+        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(W_packed.data() + i * H, in, out + i);
+        for (; i < H; ++i) panel<1>(W_packed.data() + i * H, in, out + i);
     }
 
     void activate(const V *in, V *out) const {
@@ -437,7 +450,7 @@ template <class T> struct Kernel {
                 for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i] * mask;
                 previous = before;
             }
-            multiply(W, previous, z);
+            multiply(previous, z);
             const V *from = z;
             for (int64_t s = 0; s <= S; ++s) {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
@@ -465,22 +478,28 @@ template <class T> struct Kernel {
 
     // From the gradient of h_s = f(LN[v]) to that of v, in place.
     void through(const Block &b, int64_t s, const V *h, V *grad, V *grad_gain, V *grad_shift) const {
-        if (use_tanh)
-            for (int64_t i = 0; i < H; ++i) grad[i] *= T(1) - h[i] * h[i];
-        else {
-            const V zero{};
-            for (int64_t i = 0; i < H; ++i) grad[i] = h[i] > zero ? grad[i] : zero;
+        const V zero{};
+        const auto slope = [=](int64_t i) -> V {
+            return use_tanh ? grad[i] * (T(1) - h[i] * h[i]) : (h[i] > zero ? grad[i] : zero);
+        };
+        if (!normalized(s)) {
+            for (int64_t i = 0; i < H; ++i) grad[i] = slope(i);
+            return;
         }
-        if (!normalized(s)) return;
         const V *normals = trail(b, s), scale = *this->scale(b, s);
+        V mean[2] = {}, along[2] = {};
         for (int64_t i = 0; i < H; ++i) {
-            grad_gain[i] += grad[i] * normals[i];
-            grad_shift[i] += grad[i];
-            grad[i] *= gain[i];
+            V g = slope(i);
+            const V normal = normals[i];
+            grad_gain[i] += g * normal;
+            grad_shift[i] += g;
+            g *= gain[i];
+            grad[i] = g;
+            mean[i & 1] += g;
+            along[i & 1] += g * normal;
         }
-        const V mean = sum([=](int64_t i) { return grad[i]; }) / T(H);
-        const V along = sum([=](int64_t i) { return grad[i] * normals[i]; }) / T(H);
-        for (int64_t i = 0; i < H; ++i) grad[i] = scale * (grad[i] - mean - normals[i] * along);
+        const V m = (mean[0] + mean[1]) / T(H), a = (along[0] + along[1]) / T(H);
+        for (int64_t i = 0; i < H; ++i) grad[i] = scale * (grad[i] - m - normals[i] * a);
     }
 
     // What recall_states did, backwards: grad_q += Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
@@ -644,7 +663,7 @@ template <class T> struct Kernel {
                 for (int64_t i = 0; i < H; ++i) grad_z[i] += grad[i], grad_b[i] += grad_z[i];
                 scatter(b, grad_z, Rows::of_packed, t, grad_u);
                 std::memset(from_next, 0, H * sizeof(V));
-                multiply(W_transposed.data(), grad_z, from_next);
+                multiply(grad_z, from_next);
                 if (keep || t >= b.shortest) {
                     const V mask = kept(b, t);
                     for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;
@@ -662,13 +681,6 @@ template <class T> struct Kernel {
             for (int64_t l = 0; l < L; ++l) total += lanes[l];
             totals[k] = total;
         }
-    }
-
-    void prepare_backward() {
-        sums.resize(blocks() * 3 * H);
-        W_transposed.resize(H * H);
-        for (int64_t i = 0; i < H; ++i)
-            for (int64_t j = 0; j < H; ++j) W_transposed[j * H + i] = W[i * H + j];
     }
 
     void add_up() const {
@@ -778,8 +790,12 @@ template <class T> int try_step(const fw_step *one) {
 template <class T> int run(const fw_scan *scan, bool forward) {
     try {
         Kernel<T> kernel(*scan);
-        if (forward) return kernel.run(&Kernel<T>::forward);
-        kernel.prepare_backward();
+        if (forward) {
+            kernel.pack(kernel.H, 1);
+            return kernel.run(&Kernel<T>::forward);
+        }
+        kernel.pack(1, kernel.H);
+        kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
         kernel.add_up();
         return failed;

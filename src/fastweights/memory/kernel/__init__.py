@@ -19,14 +19,14 @@ from torch.nn import functional as F
 from ..chunked import Gradients, Run, Saved, sums_to_size, transition_gradient
 from ..equations import Dynamics
 
-ABI = 4
+ABI = 5
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 12
 LANES = {torch.float32: 8, torch.float64: 4}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("17q27Q").pack
+_pack = struct.Struct("17q28Q").pack
 _pack_step = struct.Struct("6q2d10Q").pack  # fw_step
 
 
@@ -117,7 +117,7 @@ def _active_rows(run: Run) -> Tensor | None:
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
     x, rows, (all_hs, last, kept) = run.x, _active_rows(run), saved_shapes(run, dynamics)
-    u = F.linear(x if rows is None else x.flatten(0, 1).index_select(0, rows), run.C, run.b)
+    u = F.linear(x if rows is None else x.flatten(0, 1).index_select(0, rows), run.C)
     hs, buffer, A = x.new_empty(all_hs), x.new_empty(kept), None if last == (0,) else x.new_empty(last)
     _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
@@ -200,9 +200,9 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ..
     T, B, _ = run.x.shape
     inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in run[3:]]
+    given = [None if tensor is None else tensor.contiguous() for tensor in run[2:]]
     strides: list[int] = []
-    for tensor in given[5:9]:  # the weights of the past, which may be the same for all chunks, or all sequences
+    for tensor in given[6:10]:  # the weights of the past, which may be the same for all chunks, or all sequences
         strides += (0, 0) if tensor is None else [s if n > 1 else 0 for n, s in zip(tensor.shape[:2], tensor.stride())]
     arguments = _pack(
         T,

@@ -22,7 +22,11 @@ namespace {
 
 template <class T> struct Lanes {
     typedef T V __attribute__((vector_size(32)));
+    typedef T Unaligned __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
     static constexpr int64_t count = 32 / sizeof(T);
+    // Not by memcpy, which GCC does in halves, and then waits for them to come together.
+    static V load(const T *from) { return *reinterpret_cast<const Unaligned *>(from); }
+    static void store(const V &lanes, T *to) { *reinterpret_cast<Unaligned *>(to) = lanes; }
 };
 
 // L vectors of L numbers, rows to columns.
@@ -83,7 +87,7 @@ template <class T> struct Kernel {
     const fw_scan &c;
     const int64_t steps, B, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
-    const T *u, *W, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep;
+    const T *u, *bias, *W, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep;
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
     std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
@@ -93,7 +97,7 @@ template <class T> struct Kernel {
     explicit Kernel(const fw_scan &scan)
         : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
           chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
-          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), W(static_cast<const T *>(c.W)),
+          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), bias(static_cast<const T *>(c.b)), W(static_cast<const T *>(c.W)),
           gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
@@ -123,6 +127,7 @@ template <class T> struct Kernel {
         int64_t lane[L];   // which sequence; -1: none
         int64_t steps[L];  // how many of its steps count
         int64_t longest, shortest;
+        bool plain;  // neighbours, all of them there and of full length
         V *states;  // of the chunk at hand, (K, H)
         int64_t t, k;      // the step at hand, and its place in the chunk
         const T *weights;  // how it sees the states before it
@@ -141,6 +146,7 @@ template <class T> struct Kernel {
             b.longest = std::max(b.longest, b.steps[l]);
             if (place < B) b.shortest = std::min(b.shortest, b.steps[l]);
         }
+        b.plain = !c.steps && index * L + L <= B;
         b.states = nullptr;
         b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
         b.scales = b.trail + trails() * steps * H;
@@ -164,26 +170,34 @@ template <class T> struct Kernel {
 
     enum class Rows { all, of_steps, of_packed };  // (B, H); (T, B, H); the same without the steps past an end
 
-    int64_t row(const Block &b, Rows rows, int64_t t, int64_t l) const {
-        const int64_t sequence = b.lane[l];
-        if (sequence < 0) return -1;
-        if (rows == Rows::all) return sequence;
-        if (t >= b.steps[l]) return -1;
-        return rows == Rows::of_packed && c.steps ? packed[t * B + sequence] : t * B + sequence;
+    // Where the lanes' rows are; null where there is none.
+    template <class P> void places(const Block &b, P array, Rows rows, int64_t t, P (&place)[L]) const {
+        if (b.plain) {
+            P first = array + ((rows == Rows::all ? 0 : t * B) + b.lane[0]) * H;
+            for (int64_t l = 0; l < L; ++l) place[l] = first + l * H;
+            return;
+        }
+        for (int64_t l = 0; l < L; ++l) {
+            const int64_t sequence = b.lane[l], step = t * B + sequence;
+            if (sequence < 0 || (rows != Rows::all && t >= b.steps[l])) place[l] = nullptr;
+            else if (rows == Rows::all) place[l] = array + sequence * H;
+            else place[l] = array + (rows == Rows::of_packed && c.steps ? packed[step] : step) * H;
+        }
     }
 
     // Rows of `source`, one per lane, into lanes; zero where there is none. Squares of L×L at a time; where H is not a
     // multiple of L the last one overlaps the one before.
     void gather(const Block &b, const T *source, Rows rows, int64_t t, V *lanes) const {
         const T *from[L];
-        for (int64_t l = 0; l < L; ++l) {
-            const int64_t place = row(b, rows, t, l);
-            from[l] = place < 0 ? zeros.data() : source + place * H;
-        }
+        places(b, source, rows, t, from);
+        for (int64_t l = 0; l < L && !b.plain; ++l)
+            if (!from[l]) from[l] = zeros.data();
         for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
             V square[L];
-            for (int64_t l = 0; l < L; ++l) std::memcpy(&square[l], from[l] + h, sizeof(V));
+#pragma GCC unroll 8
+            for (int64_t l = 0; l < L; ++l) square[l] = Lanes<T>::load(from[l] + h);
             transpose(square);
+#pragma GCC unroll 8
             for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
         }
         T *out = reinterpret_cast<T *>(lanes);
@@ -194,18 +208,15 @@ template <class T> struct Kernel {
     // The way back.
     void scatter(const Block &b, const V *lanes, Rows rows, int64_t t, T *target) const {
         T *to[L];
-        bool all = true;
-        for (int64_t l = 0; l < L; ++l) {
-            const int64_t place = row(b, rows, t, l);
-            to[l] = place < 0 ? nullptr : target + place * H;
-            all = all && to[l];
-        }
+        places(b, target, rows, t, to);
         for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
             V square[L];
+#pragma GCC unroll 8
             for (int64_t k = 0; k < L; ++k) square[k] = lanes[h + k];
             transpose(square);
+#pragma GCC unroll 8
             for (int64_t l = 0; l < L; ++l)
-                if (all || to[l]) std::memcpy(to[l] + h, &square[l], sizeof(V));
+                if (b.plain || to[l]) Lanes<T>::store(square[l], to[l] + h);
         }
         const T *in = reinterpret_cast<const T *>(lanes);
         for (int64_t h = 0; h < H && H < L; ++h)
@@ -261,8 +272,8 @@ template <class T> struct Kernel {
         return out;
     }
 
-    // out[i] += Σ_k matrix[i, k] in[k], with one matrix for all lanes, `packed` in panels of PANEL rows, then of single
-    // ones, where the numbers stand in the order in which they are used.
+    // out[i] = start[i] + Σ_k matrix[i, k] in[k], start being zero if null. There is one matrix for all lanes, `packed` in
+    // panels of PANEL rows, then of single ones, where the numbers stand in the order in which they are used.
     static constexpr int64_t PANEL = 10;
 
     void pack(int64_t row_stride, int64_t column_stride) {
@@ -275,20 +286,23 @@ template <class T> struct Kernel {
         }
     }
 
-    template <int R> void panel(const T *packed, const V *in, V *out) const {
+    template <int R> void panel(const T *packed, const V *in, const V *start, V *out) const {
         V sum[R];
-        for (int r = 0; r < R; ++r) sum[r] = out[r];
+#pragma GCC unroll 10
+        for (int r = 0; r < R; ++r) sum[r] = start ? start[r] : V{};
         for (int64_t k = 0; k < H; ++k, packed += R) {
             const V x = in[k];
+#pragma GCC unroll 10
             for (int r = 0; r < R; ++r) sum[r] += packed[r] * x;
         }
+#pragma GCC unroll 10
         for (int r = 0; r < R; ++r) out[r] = sum[r];
     }
 
-    void multiply(const V *in, V *out) const {
+    void multiply(const V *in, const V *start, V *out) const {
         int64_t i = 0;
-        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(W_packed.data() + i * H, in, out + i);
-        for (; i < H; ++i) panel<1>(W_packed.data() + i * H, in, out + i);
+        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(W_packed.data() + i * H, in, start ? start + i : start, out + i);
+        for (; i < H; ++i) panel<1>(W_packed.data() + i * H, in, start ? start + i : start, out + i);
     }
 
     void activate(const V *in, V *out) const {
@@ -328,17 +342,38 @@ template <class T> struct Kernel {
         if (use_tanh) activate(out, out);
     }
 
+    // h_s, once the normalised ones are in `queries`.
+    const V *query(const Block &b, int64_t s, const V *queries) const {
+        return normalized(s) ? queries + s * H : trail(b, s);
+    }
+
     // f of a normalised sum, with gain and shift.
     void denormalize(const V *normals, V *out) const {
         for (int64_t h = 0; h < H; ++h) out[h] = normals[h] * gain[h] + shift[h];
         activate(out, out);
     }
 
-    // out += Σ_g scale[g] M[g] over G states in a row.
-    template <int G> void add_states(const V *M, const V *scale, V *out) const {
+    // work(τ, G) for groups of G states from τ on, `count` in all.
+    template <class F> static void by_groups(int64_t count, F work) {
+        int64_t tau = 0;
+        for (; tau + 8 <= count; tau += 8) work(tau, std::integral_constant<int, 8>());
+        for (; tau + 4 <= count; tau += 4) work(tau, std::integral_constant<int, 4>());
+        switch (count - tau) {
+        case 3: work(tau, std::integral_constant<int, 3>()); break;
+        case 2: work(tau, std::integral_constant<int, 2>()); break;
+        case 1: work(tau, std::integral_constant<int, 1>()); break;
+        }
+    }
+
+    // out = in + Σ_g scale[g] M[g] over G states in a row; null: zero.
+    template <int G> void add_states(const V *M, const V *scale, const V *in, V *out) const {
+        V by[G];  // a copy, which `out` cannot be part of
+#pragma GCC unroll 8
+        for (int g = 0; g < G; ++g) by[g] = scale[g];
         for (int64_t h = 0; h < H; ++h) {
-            V total = out[h];
-            for (int g = 0; g < G; ++g) total += scale[g] * M[g * H + h];
+            V total = in ? in[h] : V{};
+#pragma GCC unroll 8
+            for (int g = 0; g < G; ++g) total += by[g] * M[g * H + h];
             out[h] = total;
         }
     }
@@ -351,36 +386,35 @@ template <class T> struct Kernel {
         for (int g = 0; g < G; ++g) out[g] = total[g];
     }
 
-    // sum += Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on; leaves the scores M[τ]ᵀ q behind.
-    template <int G> void recall_states(const Block &b, int64_t tau, const V *q, V *scores, V *sum) const {
+    // out = in + Σ_τ w[t, τ] M[τ] (M[τ]ᵀ q) over G states from τ on; leaves the scores M[τ]ᵀ q behind.
+    template <int G>
+    void recall_states(const Block &b, int64_t tau, const V *q, V *scores, const V *in, V *out) const {
         const V *M = b.states + tau * H;
         V weighted[G];
         dot_states<G>(M, q, scores + tau);
         for (int g = 0; g < G; ++g) weighted[g] = scores[tau + g] * weight(b, tau + g);
-        add_states<G>(M, weighted, sum);
+        add_states<G>(M, weighted, in, out);
     }
 
-    // sum += A(t) q, for the A that the chunk started from and the states of the chunk before t.
-    void recall(const Block &b, const V *q, const V *A, V *scores, V *sum) const {
-        int64_t tau = 0;
-        for (; tau + 8 <= b.k; tau += 8) recall_states<8>(b, tau, q, scores, sum);
-        for (; tau + 4 <= b.k; tau += 4) recall_states<4>(b, tau, q, scores, sum);
-        switch (b.k - tau) {
-        case 3: recall_states<3>(b, tau, q, scores, sum); break;
-        case 2: recall_states<2>(b, tau, q, scores, sum); break;
-        case 1: recall_states<1>(b, tau, q, scores, sum); break;
-        }
-        if (!A) return;
+    // `base` + A(t) q, for the A that the chunk started from and the states of the chunk before t: in `out`, or where
+    // there is nothing to add, still in `base`.
+    const V *recall(const Block &b, const V *q, const V *A, V *scores, const V *base, V *out) const {
+        by_groups(b.k, [&](int64_t tau, auto G) {
+            recall_states<G()>(b, tau, q, scores, base, out);
+            base = out;
+        });
+        if (!A) return base;
         V read[4];
         int64_t i = 0;
         for (; i + 4 <= H; i += 4) {
             dot_states<4>(A + i * H, q, read);
-            for (int r = 0; r < 4; ++r) sum[i + r] += b.strength * read[r];
+            for (int r = 0; r < 4; ++r) out[i + r] = base[i + r] + b.strength * read[r];
         }
         for (; i < H; ++i) {
             dot_states<1>(A + i * H, q, read);
-            sum[i] += b.strength * read[0];
+            out[i] = base[i] + b.strength * read[0];
         }
+        return out;
     }
 
     // target[i, j] += Σ_r a[r, i] b[r, j] over `count` rows.
@@ -450,17 +484,15 @@ template <class T> struct Kernel {
                 for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i] * mask;
                 previous = before;
             }
-            multiply(previous, z);
+            if (bias)
+                for (int64_t i = 0; i < H; ++i) z[i] += bias[i];
+            multiply(previous, z, z);
             const V *from = z;
             for (int64_t s = 0; s <= S; ++s) {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
                 V *h = s == S ? b.states + k * H : normalized(s) ? q + (s & 1) * H : trail(b, s);
                 const V *asked = s == 0 ? nullptr : normalized(s - 1) ? q + ((s - 1) & 1) * H : trail(b, s - 1);
-                if (s) {
-                    std::memcpy(sums, identity ? asked : z, H * sizeof(V));
-                    recall(b, asked, A, score(b, s - 1), sums);
-                    from = sums;
-                }
+                if (s) from = recall(b, asked, A, score(b, s - 1), identity ? asked : z, sums);
                 if (normalized(s)) normalize(from, trail(b, s), scale(b, s), h);
                 else activate(from, h);
             }
@@ -476,37 +508,37 @@ template <class T> struct Kernel {
         scatter_matrix(b, matrix(b, last, first), static_cast<T *>(c.A_last));
     }
 
-    // From the gradient of h_s = f(LN[v]) to that of v, in place.
-    void through(const Block &b, int64_t s, const V *h, V *grad, V *grad_gain, V *grad_shift) const {
+    // From the gradient of h_s = f(LN[v]) to that of v.
+    void through(const Block &b, int64_t s, const V *h, const V *grad, V *grad_gain, V *grad_shift, V *out) const {
         const V zero{};
         const auto slope = [=](int64_t i) -> V {
             return use_tanh ? grad[i] * (T(1) - h[i] * h[i]) : (h[i] > zero ? grad[i] : zero);
         };
         if (!normalized(s)) {
-            for (int64_t i = 0; i < H; ++i) grad[i] = slope(i);
+            for (int64_t i = 0; i < H; ++i) out[i] = slope(i);
             return;
         }
         const V *normals = trail(b, s), scale = *this->scale(b, s);
-        V mean[2] = {}, along[2] = {};
+        V mean{}, along{};
         for (int64_t i = 0; i < H; ++i) {
             V g = slope(i);
             const V normal = normals[i];
             grad_gain[i] += g * normal;
             grad_shift[i] += g;
             g *= gain[i];
-            grad[i] = g;
-            mean[i & 1] += g;
-            along[i & 1] += g * normal;
+            out[i] = g;
+            mean += g;
+            along += g * normal;
         }
-        const V m = (mean[0] + mean[1]) / T(H), a = (along[0] + along[1]) / T(H);
-        for (int64_t i = 0; i < H; ++i) grad[i] = scale * (grad[i] - m - normals[i] * a);
+        mean /= T(H), along /= T(H);
+        for (int64_t i = 0; i < H; ++i) out[i] = scale * (out[i] - mean - normals[i] * along);
     }
 
-    // What recall_states did, backwards: grad_q += Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
+    // What recall_states did, backwards: out = in + Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
     // `pulls` (…, 2), with which the states themselves are pulled later.
     template <int G>
     void recall_states_backward(const Block &b, int64_t tau, const V *scores, const V *grad, V *pulls,
-                                V *grad_q) const {
+                                const V *in, V *out) const {
         const V *M = b.states + tau * H;
         V pull[G];
         dot_states<G>(M, grad, pull);
@@ -519,42 +551,47 @@ template <class T> struct Kernel {
             pulls[(tau + g) * 2] = score * by;
             pulls[(tau + g) * 2 + 1] = pull[g] = pull[g] * by;
         }
-        add_states<G>(M, pull, grad_q);
+        add_states<G>(M, pull, in, out);
     }
 
-    void recall_backward(const Block &b, const V *q, const V *A, const V *scores, const V *grad, V *pulls, V *read,
-                         V *grad_q) const {
-        int64_t tau = 0;
-        for (; tau + 8 <= b.k; tau += 8) recall_states_backward<8>(b, tau, scores, grad, pulls, grad_q);
-        for (; tau + 4 <= b.k; tau += 4) recall_states_backward<4>(b, tau, scores, grad, pulls, grad_q);
-        switch (b.k - tau) {
-        case 3: recall_states_backward<3>(b, tau, scores, grad, pulls, grad_q); break;
-        case 2: recall_states_backward<2>(b, tau, scores, grad, pulls, grad_q); break;
-        case 1: recall_states_backward<1>(b, tau, scores, grad, pulls, grad_q); break;
+    // The gradient of q in `grad_q`: `base`, null being zero, and what comes through A(t) q from its gradient.
+    void recall_backward(const Block &b, const V *q, const V *A, const V *scores, const V *grad, const V *base, V *pulls,
+                         V *read, V *grad_q) const {
+        by_groups(b.k, [&](int64_t tau, auto G) {
+            recall_states_backward<G()>(b, tau, scores, grad, pulls, base, grad_q);
+            base = grad_q;
+        });
+        if (!A) {
+            for (int64_t h = 0; h < H && base != grad_q; ++h) grad_q[h] = base ? base[h] : V{};
+            return;
         }
-        if (!A) return;
-        std::memset(read, 0, H * sizeof(V));
+        const V *sum = nullptr;
         int64_t i = 0;
-        for (; i + 4 <= H; i += 4) add_states<4>(A + i * H, grad + i, read);
-        for (; i < H; ++i) add_states<1>(A + i * H, grad + i, read);
+        for (; i + 4 <= H; i += 4, sum = read) add_states<4>(A + i * H, grad + i, sum, read);
+        for (; i < H; ++i, sum = read) add_states<1>(A + i * H, grad + i, sum, read);
         if (c.grad_p) {
             T *grad_p = static_cast<T *>(c.grad_p) + b.t / K * B * K + b.k;
-            give(b, sum([=](int64_t h) { return read[h] * q[h]; }), grad_p, K);
+            give(b, this->sum([=](int64_t h) { return read[h] * q[h]; }), grad_p, K);
         }
-        for (int64_t h = 0; h < H; ++h) grad_q[h] += b.strength * read[h];
+        for (int64_t h = 0; h < H; ++h) grad_q[h] = (base ? base[h] : V{}) + b.strength * read[h];
     }
 
     // grad_M[τ] += Σ_s w·score·grad_s + w·(M[τ]ᵀ grad_s)·q_s over G states from τ on.
     template <int G>
-    void pull_states(int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
+    void pull_states(const Block &b, int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
         V *target = grad_M + tau * H;
         for (int64_t s = 0; s < S; ++s) {
-            const V *q = queries + s * H, *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
+            const V *q = query(b, s, queries), *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
             V by[G][2];
             for (int g = 0; g < G; ++g) by[g][0] = pull[2 * g], by[g][1] = pull[2 * g + 1];
             for (int64_t h = 0; h < H; ++h) {
                 const V from = grad[h], asked = q[h];
-                for (int g = 0; g < G; ++g) target[g * H + h] += by[g][0] * from + by[g][1] * asked;
+                for (int g = 0; g < G; ++g) {
+                    V total = target[g * H + h];
+                    total += by[g][0] * from;
+                    total += by[g][1] * asked;
+                    target[g * H + h] = total;
+                }
             }
         }
     }
@@ -633,37 +670,35 @@ template <class T> struct Kernel {
                 turn_to(b, chunk, k);
                 gather(b, grad_hs, Rows::of_steps, t, grad);
                 for (int64_t i = 0; i < H; ++i) grad[i] += grad_M[k * H + i] + from_next[i];
-                std::memset(grad_z, 0, H * sizeof(V));
-                for (int64_t s = 0; s < S; ++s) {
+                for (int64_t s = 0; s < S; ++s)
                     if (normalized(s)) denormalize(trail(b, s), queries + s * H);
-                    else std::memcpy(queries + s * H, trail(b, s), H * sizeof(V));
-                }
                 for (int64_t s = S - 1; s >= 0; --s) {
-                    const V *h = s + 1 < S ? queries + (s + 1) * H : b.states + k * H, *q = queries + s * H;
-                    through(b, s + 1, h, grad, grad_gain, grad_shift);
+                    const V *h = s + 1 < S ? query(b, s + 1, queries) : b.states + k * H, *q = query(b, s, queries);
                     V *from = grads + s * H;
-                    std::memcpy(from, grad, H * sizeof(V));
-                    if (!identity) {
-                        for (int64_t i = 0; i < H; ++i) grad_z[i] += from[i];
-                        std::memset(grad, 0, H * sizeof(V));
-                    }
-                    recall_backward(b, q, A, score(b, s), from, pulls + 2 * s * K, read, grad);
+                    through(b, s + 1, h, grad, grad_gain, grad_shift, from);
+                    for (int64_t i = 0; i < H && !identity; ++i) grad_z[i] = s == S - 1 ? from[i] : grad_z[i] + from[i];
+                    recall_backward(b, q, A, score(b, s), from, identity ? from : nullptr, pulls + 2 * s * K, read, grad);
                     if (!A) continue;
-                    for (int64_t i = 0; i < H; ++i) ring_grads[waiting * H + i] = b.strength * from[i];
-                    std::memcpy(ring_queries + waiting * H, q, H * sizeof(V));
+                    for (int64_t i = 0; i < H; ++i) {
+                        ring_grads[waiting * H + i] = b.strength * from[i];
+                        ring_queries[waiting * H + i] = q[i];
+                    }
                     if (++waiting == RING) {
                         add_outer(ring_grads, ring_queries, waiting, G);
                         waiting = 0;
                     }
                 }
                 int64_t tau = 0;
-                for (; tau + 4 <= k; tau += 4) pull_states<4>(tau, queries, grads, pulls, grad_M);
-                for (; tau < k; ++tau) pull_states<1>(tau, queries, grads, pulls, grad_M);
-                through(b, 0, S ? queries : b.states + k * H, grad, grad_gain, grad_shift);
-                for (int64_t i = 0; i < H; ++i) grad_z[i] += grad[i], grad_b[i] += grad_z[i];
+                for (; tau + 4 <= k; tau += 4) pull_states<4>(b, tau, queries, grads, pulls, grad_M);
+                for (; tau + 2 <= k; tau += 2) pull_states<2>(b, tau, queries, grads, pulls, grad_M);
+                if (tau < k) pull_states<1>(b, tau, queries, grads, pulls, grad_M);
+                through(b, 0, S ? query(b, 0, queries) : b.states + k * H, grad, grad_gain, grad_shift, grad);
+                for (int64_t i = 0; i < H; ++i) {
+                    grad_z[i] = S && !identity ? grad_z[i] + grad[i] : grad[i];
+                    grad_b[i] += grad_z[i];
+                }
                 scatter(b, grad_z, Rows::of_packed, t, grad_u);
-                std::memset(from_next, 0, H * sizeof(V));
-                multiply(grad_z, from_next);
+                multiply(grad_z, nullptr, from_next);
                 if (keep || t >= b.shortest) {
                     const V mask = kept(b, t);
                     for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;
@@ -712,26 +747,16 @@ template <class T> struct Kernel {
 
 // Σ a[i] b[i], along vectors.
 template <class T> T dot(const T *a, const T *b, int64_t count) {
-    using V = typename Lanes<T>::V;
-    constexpr int64_t VL = Lanes<T>::count;
-    V sum[4] = {};
+    using Vectors = Lanes<T>;
+    typename Vectors::V sum[4] = {};
     int64_t i = 0;
-    for (; i + 4 * VL <= count; i += 4 * VL)
-        for (int k = 0; k < 4; ++k) {
-            V x, y;
-            std::memcpy(&x, a + i + k * VL, sizeof(V));
-            std::memcpy(&y, b + i + k * VL, sizeof(V));
-            sum[k] += x * y;
-        }
-    for (; i + VL <= count; i += VL) {
-        V x, y;
-        std::memcpy(&x, a + i, sizeof(V));
-        std::memcpy(&y, b + i, sizeof(V));
-        sum[0] += x * y;
-    }
-    const V all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (; i + 4 * Vectors::count <= count; i += 4 * Vectors::count)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) sum[k] += Vectors::load(a + i + k * Vectors::count) * Vectors::load(b + i + k * Vectors::count);
+    for (; i + Vectors::count <= count; i += Vectors::count) sum[0] += Vectors::load(a + i) * Vectors::load(b + i);
+    const typename Vectors::V all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     T total = 0;
-    for (int64_t l = 0; l < VL; ++l) total += all[l];
+    for (int64_t l = 0; l < Vectors::count; ++l) total += all[l];
     for (; i < count; ++i) total += a[i] * b[i];
     return total;
 }

@@ -473,7 +473,10 @@ class FastWeightsCell(_FastWeightsBase):
         )
 
     def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
-        tensors = [self._weight(name) for name in SLOW]
+        try:
+            tensors = [self._parameters[name] for name in SLOW]
+        except KeyError:
+            tensors = [self._weight(name) for name in SLOW]
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
         before = (None, None) if state is None else (state.h, state.A)
         return FastWeightsState.made_of(*kernel.step(x, *tensors, *before, *dynamics, self.decay, self.rate))

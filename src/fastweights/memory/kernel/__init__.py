@@ -28,6 +28,7 @@ LANES = {torch.float32: 8, torch.float64: 4}
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
 _pack = struct.Struct("17q28Q").pack
 _pack_step = struct.Struct("6q2d10Q").pack  # fw_step
+_pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 
 
 class Status(NamedTuple):
@@ -94,7 +95,7 @@ def backend() -> Backend:
 
 def covers(like: Tensor) -> bool:
     """Whether the kernel computes with tensors such as this."""
-    return like.device.type == "cpu" and like.dtype in DTYPES and AVAILABLE
+    return like.is_cpu and AVAILABLE and like.dtype in DTYPES
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
@@ -108,16 +109,39 @@ def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     return (T, B, H), (0,) if n == 1 else (B, H, H), ((B + lanes - 1) // lanes, per_block * lanes)
 
 
-def _active_rows(run: Run) -> Tensor | None:
-    """Which rows of x as (T·B, I) count; None: all. The others are never looked at."""
-    active = run.active()
-    return None if active is None else active.view(-1).nonzero().squeeze(1)
+class _Rows:
+    """The steps that count, of sequences with these lengths; the others are never looked at."""
+
+    def __init__(self, T: int, lengths: Tensor) -> None:
+        self.T, self.lengths = T, lengths.contiguous()
+
+    def count(self, first: int = 0) -> int:
+        """How many there are from step `first` on."""
+        arguments = _pack_rows(self.T, len(self.lengths), first, 0, self.lengths.data_ptr(), 0, 0)
+        return int(STATUS.library.fw_count(arguments))
+
+    def pack(self, tensor: Tensor, first: int = 0) -> Tensor:
+        """The rows (…, n) that count of a tensor (T - first, B, n) that starts at step `first`."""
+        packed = tensor.new_empty(self.count(first), tensor.shape[-1])
+        self._call(STATUS.library.fw_pack, first, tensor.contiguous(), packed)
+        return packed
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """(T, B, n) with zeros between."""
+        tensor = packed.new_empty(self.T, len(self.lengths), packed.shape[-1])
+        self._call(STATUS.library.fw_unpack, 0, packed.contiguous(), tensor)
+        return tensor
+
+    def _call(self, function: Any, first: int, source: Tensor, target: Tensor) -> None:
+        size = source.shape[-1] * source.element_size()
+        pointers = (self.lengths.data_ptr(), source.data_ptr(), target.data_ptr())
+        function(_pack_rows(self.T, len(self.lengths), first, size, *pointers))
 
 
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
-    x, rows, (all_hs, last, kept) = run.x, _active_rows(run), saved_shapes(run, dynamics)
-    u = F.linear(x if rows is None else x.flatten(0, 1).index_select(0, rows), run.C)
+    x, (all_hs, last, kept) = run.x, saved_shapes(run, dynamics)
+    u = F.linear(x if run.steps is None else _Rows(len(x), run.steps).pack(x), run.C)
     hs, buffer, A = x.new_empty(all_hs), x.new_empty(kept), None if last == (0,) else x.new_empty(last)
     _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
@@ -128,10 +152,10 @@ def backward(
 ) -> Gradients:
     """As `fastweights.memory.chunked.backward`."""
     x, C, b, _, gain, _, h0, A0, *_ = run
-    hs, (T, B, H), rows = saved.hs, saved.hs.shape, _active_rows(run)
+    hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(len(x), run.steps)
     empty, zeros = hs.new_empty, hs.new_zeros
     grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
-    grad_u = empty(T * B if rows is None else len(rows), H)
+    grad_u = empty(T * B if rows is None else rows.count(), H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
     grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
@@ -143,24 +167,18 @@ def backward(
     made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
     _call("backward", run, dynamics, made)
     # The rest is matrix products over all steps at once.
-    x, before, kept = x.flatten(0, 1), hs.view(-1, H), grad_u
-    if run.keep is not None:
-        keep = run.keep.reshape(-1, 1)
-        kept = grad_u * (keep if rows is None else keep.index_select(0, rows))
-    grad_x = grad_u @ C if wanted[0] else None
-    if rows is None:
-        first, before = B, before[: (T - 1) * B]
-    else:
-        first = int((rows < B).sum())
-        before = before.index_select(0, rows[first:] - B)
-        h0 = None if h0 is None else h0.index_select(0, rows[:first])
-        grad_x = None if grad_x is None else zeros(x.shape).index_copy_(0, rows, grad_x)
-        x = x.index_select(0, rows)
+    before, keep, first, grad_x = hs[: T - 1], run.keep, B, grad_u @ C if wanted[0] else None
+    if rows is not None:
+        x, before, first = rows.pack(x), rows.pack(before, 1), rows.count() - rows.count(1)
+        keep = None if keep is None else rows.pack(keep.unsqueeze(-1))
+        h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0))
+        grad_x = None if grad_x is None else rows.unpack(grad_x)
+    kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
     return Gradients(
         None if grad_x is None else grad_x.view(run.x.shape),
-        grad_u.t() @ x,
+        grad_u.t() @ x.reshape(-1, x.shape[-1]),
         grad_b,
-        transition_gradient(kept, h0, first, before),
+        transition_gradient(kept, h0, first, before.reshape(-1, H)),
         grad_gain,
         grad_shift,
         grad_h0,
@@ -185,12 +203,15 @@ def step(
     `numbers` are the dynamics, λ and η.
     """
     H, features = C.shape
-    shape, dtype = (*x.shape[:-1], H), x.dtype
-    new_h, new_A = torch.empty(shape, dtype=dtype), torch.empty((*shape, H), dtype=dtype)
     # Contiguous copies, where there are any, live in this list until the library returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in (x, C, b, W, gain, shift, h, A)]
+    if h is None or A is None:
+        new_h, new_A = x.new_empty((*x.shape[:-1], H)), x.new_empty((*x.shape[:-1], H, H))
+    else:
+        new_h, new_A = torch.empty_like(given[6]), torch.empty_like(given[7])  # type: ignore[arg-type]
+    given += (new_h, new_A)
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if _functions["step", dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
+    if _functions["step", x.dtype](_pack_step(features, H, *numbers, *pointers)):
         raise MemoryError(f"not enough memory for a step with {H} units")
     return new_h, new_A
 

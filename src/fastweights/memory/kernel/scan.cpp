@@ -160,6 +160,11 @@ template <class T> struct Kernel {
     V *score(const Block &b, int64_t s) const {
         return b.scores + (b.t / K * S + s) * pairs() + b.k * (b.k - 1) / 2;
     }
+    // Have the trails of step t come from memory while the one after it is computed.
+    void fetch_trails(const Block &b, int64_t t) const {
+        for (int64_t s = 0; s < trails() && t >= 0; ++s)
+            for (int64_t h = 0; h < H; h += 64 / sizeof(V)) __builtin_prefetch(b.trail + (s * steps + t) * H + h);
+    }
     bool normalized(int64_t s) const { return s ? norm : norm_start; }
     // The last chunk of a block that has an A of its own: past the end of all its sequences A stays as it is.
     int64_t last_chunk(const Block &b) const { return std::min(chunks - 1, (b.longest + K - 1) / K); }
@@ -668,6 +673,7 @@ template <class T> struct Kernel {
             for (int64_t t = stop - 1; t >= start; --t) {
                 const int64_t k = t - start;
                 turn_to(b, chunk, k);
+                fetch_trails(b, t - 1);
                 gather(b, grad_hs, Rows::of_steps, t, grad);
                 for (int64_t i = 0; i < H; ++i) grad[i] += grad_M[k * H + i] + from_next[i];
                 for (int64_t s = 0; s < S; ++s)
@@ -745,20 +751,31 @@ template <class T> struct Kernel {
     }
 };
 
-// Σ a[i] b[i], along vectors.
-template <class T> T dot(const T *a, const T *b, int64_t count) {
-    using Vectors = Lanes<T>;
-    typename Vectors::V sum[4] = {};
+// out[i] += Σ_j matrix[i, j] x[j], along vectors: L rows at a time, whose sums across lanes are one transposition.
+template <class T> void add_product(const T *matrix, int64_t rows, int64_t columns, const T *x, T *out) {
+    using V = typename Lanes<T>::V;
+    constexpr int64_t L = Lanes<T>::count;
     int64_t i = 0;
-    for (; i + 4 * Vectors::count <= count; i += 4 * Vectors::count)
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; ++k) sum[k] += Vectors::load(a + i + k * Vectors::count) * Vectors::load(b + i + k * Vectors::count);
-    for (; i + Vectors::count <= count; i += Vectors::count) sum[0] += Vectors::load(a + i) * Vectors::load(b + i);
-    const typename Vectors::V all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    T total = 0;
-    for (int64_t l = 0; l < Vectors::count; ++l) total += all[l];
-    for (; i < count; ++i) total += a[i] * b[i];
-    return total;
+    for (; i + L <= rows; i += L) {
+        const T *first = matrix + i * columns;
+        V sum[L], rest{};
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < L; ++r) sum[r] = V{};
+        int64_t j = 0;
+        for (; j + L <= columns; j += L) {
+            const V some = Lanes<T>::load(x + j);
+#pragma GCC unroll 8
+            for (int64_t r = 0; r < L; ++r) sum[r] += Lanes<T>::load(first + r * columns + j) * some;
+        }
+        for (; j < columns; ++j)
+            for (int64_t r = 0; r < L; ++r) rest[r] += first[r * columns + j] * x[j];
+        transpose(sum);
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < L; ++r) rest += sum[r];
+        Lanes<T>::store(Lanes<T>::load(out + i) + rest, out + i);
+    }
+    for (; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) out[i] += matrix[i * columns + j] * x[j];
 }
 
 // One step of one sequence: vectors run along the units.
@@ -781,12 +798,14 @@ template <class T> void step(const fw_step &c) {
             to[i] = c.use_tanh ? std::tanh(a) : a < 0 ? T(0) : a;
         }
     };
-    for (int64_t i = 0; i < H; ++i)
-        z[i] = (bias ? bias[i] : T(0)) + dot(C + i * c.I, x, c.I) + (h ? dot(W + i * H, h, H) : T(0));
+    for (int64_t i = 0; i < H; ++i) z[i] = bias ? bias[i] : T(0);
+    add_product(C, H, c.I, x, z);
+    if (h) add_product(W, H, H, h, z);
     settle(z, gain && c.normalize_start, c.S ? q : new_h);
     for (int64_t s = 0; s < c.S; ++s) {
         const T *base = c.identity ? q : z;
-        for (int64_t i = 0; i < H; ++i) v[i] = base[i] + (A ? dot(A + i * H, q, H) : T(0));
+        std::copy(base, base + H, v);
+        if (A) add_product(A, H, H, q, v);
         settle(v, gain, s + 1 < c.S ? q : new_h);
     }
     const T decay = T(c.decay), rate = T(c.rate);
@@ -829,6 +848,12 @@ template <class T> int run(const fw_scan *scan, bool forward) {
     }
 }
 
+// work(place in (T, B), whether it counts) for the steps from `first` on.
+template <class F> void each_step(const fw_rows &c, F work) {
+    for (int64_t t = c.first; t < c.T; ++t)
+        for (int64_t b = 0; b < c.B; ++b) work(t * c.B + b, t < c.steps[b]);
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -836,6 +861,28 @@ extern "C" {
 int fw_step_f32(const fw_step *one) { return try_step<float>(one); }
 int fw_step_f64(const fw_step *one) { return try_step<double>(one); }
 int64_t fw_abi(void) { return FW_ABI; }
+int64_t fw_count(const fw_rows *rows) {
+    int64_t count = 0;
+    for (int64_t b = 0; b < rows->B; ++b) count += std::max<int64_t>(0, std::min(rows->steps[b], rows->T) - rows->first);
+    return count;
+}
+void fw_pack(const fw_rows *rows) {
+    const char *all = static_cast<const char *>(rows->from);
+    char *some = static_cast<char *>(rows->to);
+    each_step(*rows, [&](int64_t place, bool counts) {
+        if (!counts) return;
+        std::memcpy(some, all + (place - rows->first * rows->B) * rows->bytes, rows->bytes);
+        some += rows->bytes;
+    });
+}
+void fw_unpack(const fw_rows *rows) {
+    const char *some = static_cast<const char *>(rows->from);
+    char *all = static_cast<char *>(rows->to);
+    each_step(*rows, [&](int64_t place, bool counts) {
+        if (counts) std::memcpy(all + place * rows->bytes, some, rows->bytes), some += rows->bytes;
+        else std::memset(all + place * rows->bytes, 0, rows->bytes);
+    });
+}
 int fw_forward_f32(const fw_scan *scan) { return run<float>(scan, true); }
 int fw_forward_f64(const fw_scan *scan) { return run<double>(scan, true); }
 int fw_backward_f32(const fw_scan *scan) { return run<float>(scan, false); }

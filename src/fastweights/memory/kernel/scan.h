@@ -26,6 +26,14 @@ typedef struct {
     void *grad_w, *grad_p, *grad_left, *grad_p_left;  // zeroed, with all chunks and all B, or null
 } fw_scan;
 
+// Rows of steps that count, those of `first` and later, with and without the others between them.
+typedef struct {
+    int64_t T, B, first, bytes;  // steps, sequences, the first step, bytes in a row
+    const int64_t *steps;        // (B): how many steps of each sequence count
+    const void *from;            // fw_pack: (T - first, B, bytes); fw_unpack: those that count, (…, bytes)
+    void *to;                    // the other; what does not count is zero
+} fw_rows;
+
 // One step of one sequence, input product and write included.
 typedef struct {
     int64_t I, H, S;                                  // features, units, inner steps

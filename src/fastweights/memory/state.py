@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -15,14 +14,9 @@ from .chunked import fold
 from .weights import Weights
 
 
-@functools.cache
-def _has_autocast(kind: str) -> bool:
-    return torch.amp.is_autocast_available(kind)
-
-
 def autocasting(device: torch.device) -> bool:
     """Whether autocast is on for this kind of device."""
-    return _has_autocast(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:

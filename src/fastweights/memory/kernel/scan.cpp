@@ -82,7 +82,7 @@ thread_local Scratch scratch;
 template <class T> struct Kernel {
     using V = typename Lanes<T>::V;
     static constexpr int64_t L = Lanes<T>::count;
-    static constexpr int64_t RING = 8;  // outer products that are added to a matrix in one go
+    static constexpr int64_t RING = 16;  // outer products that are added to a matrix in one go
 
     const fw_scan &c;
     const int64_t steps, B, H, S, K, N, chunks;
@@ -445,7 +445,7 @@ template <class T> struct Kernel {
 
     void add_outer(const V *a, const V *b, int64_t count, V *target) const {
         int64_t i = 0;
-        for (; i + 2 <= H; i += 2) outer_rows<2>(i, a, b, count, target);
+        for (; i + 3 <= H; i += 3) outer_rows<3>(i, a, b, count, target);
         for (; i < H; ++i) outer_rows<1>(i, a, b, count, target);
     }
 

@@ -1,10 +1,11 @@
-"""A `FastWeights` layer computed by the oracle: the paper's equations, layer by layer and way by way."""
+"""A `FastWeights` layer computed by the oracle: the paper's equations, layer by layer and way by way; random runs."""
 
 import torch
 from torch import Tensor
 
 from fastweights import FastWeights, FastWeightsState
 from fastweights.memory import equations
+from fastweights.memory.chunked import Run
 from fastweights.memory.equations import AttentionMemory, Dynamics, MatrixMemory, SlowWeights
 
 
@@ -62,3 +63,53 @@ def reference(
             As.append(memory.A)
         x = torch.cat(outputs, -1)
     return x, torch.stack(hs), torch.stack(As)
+
+
+def random_run(
+    T,
+    B,
+    features,
+    H,
+    K,
+    *,
+    norm=True,
+    bias=True,
+    before=True,
+    start=True,
+    shared=False,
+    wiped=True,
+    steps=False,
+    dtype=torch.float64,
+    lay=lambda tensor: tensor,
+):
+    """A run of random numbers, with weights of the past that no decay would give; `lay` puts a tensor into memory."""
+
+    def random(*shape):
+        return lay(0.4 * torch.rand(shape, dtype=dtype) - 0.1)
+
+    n, rows = -(-T // K), 1 if shared else B
+    chunks = 1 if shared else n
+    lengths = torch.randint(0, T + 1, (B,)) if steps else None
+    left, p_left = None, None
+    if n > 1:
+        left, p_left = random(max(chunks - 1, 1), rows, K), random(max(chunks - 1, 1), rows)
+        if lengths is not None:  # past its end, a sequence's A stays as it is
+            place = K * torch.arange(n - 1).unsqueeze(1)
+            left = left.expand(n - 1, B, K) * (place.unsqueeze(-1) + torch.arange(K) < lengths.unsqueeze(-1))
+            p_left = torch.where(place < lengths, p_left.expand(n - 1, B), 1.0)
+    return Run(
+        x=random(T, B, features),
+        C=random(H, features),
+        b=random(H) if bias else None,
+        W=random(H, H),
+        gain=random(H) if norm else None,
+        shift=random(H) if norm else None,
+        h0=random(B, H) if start else None,
+        A0=random(B, H, H) if before else None,
+        w=torch.tril(lay(torch.rand(chunks, rows, K, K, dtype=dtype)), -1),
+        p=random(chunks, rows, K),
+        left=left,
+        p_left=p_left,
+        keep=(torch.rand(T, B) > 0.2).to(dtype) if wiped else None,
+        steps=lengths,
+    )

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fastweights import FastWeights, FastWeightsState
-from fastweights.memory.state import Fold
+from fastweights.memory.state import End
 
 
 def a_state(**options):
@@ -19,8 +19,8 @@ def a_state(**options):
 
 def test_nobody_pays_for_an_A_that_nobody_looks_at(monkeypatch):
     built = []
-    matrix = Fold.matrix
-    monkeypatch.setattr(Fold, "matrix", lambda fold: built.append(1) or matrix(fold))
+    matrix = End.matrix
+    monkeypatch.setattr(End, "matrix", lambda end: built.append(1) or matrix(end))
     _, _, output, state = a_state()
     output.sum().backward()
     state.detach()
@@ -87,7 +87,7 @@ def test_output_changed_in_place_is_noticed(mode):
         kept = layer(torch.randn(6, 4, 3))[1]
     with torch.no_grad():
         output.add_(1)
-    with pytest.raises(RuntimeError, match=r"changed in place before state\.A"):
+    with pytest.raises(RuntimeError, match=r"changed in place before the state"):
         _ = state.A
     assert kept.A.isfinite().all()
 

@@ -40,17 +40,17 @@ class RunFunction(torch.autograd.Function):
         return saved.hs, saved.A
 
     @staticmethod
-    def backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None) -> Any:
         tensors, count = ctx.saved_tensors, TENSORS - len(ctx.rest)
         run, saved = Run(*tensors[:count], *ctx.rest), Saved(*tensors[count:])
-        wanted = ctx.needs_input_grad[3:] + (False,) * (GRADIENTS - count)
+        wanted = ctx.needs_input_grad[3:] + (False,) * (GRADIENTS - count)  # of all that a run has gradients for
         if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
             grads = _differentiable_backward(grad_hs, grad_A, run, ctx.dynamics, wanted)
         else:
             grad_hs = torch.zeros_like(saved.hs) if grad_hs is None else grad_hs
             backward = kernel.backward if ctx.fused else chunked.backward
             grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
-        return None, None, None, *[grad if need else None for grad, need in zip(grads[:count], wanted)]
+        return None, None, None, *[grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
 
 
 def _differentiable_backward(
@@ -62,7 +62,7 @@ def _differentiable_backward(
     given = [(result, grad) for result, grad in zip(results, (grad_hs, grad_A), strict=True) if grad is not None]
     places = [place for place, want in enumerate(wanted) if want]
     found = torch.autograd.grad(
-        [result for result, _ in given],  # type: ignore[misc]
+        [result for result, _ in given],  # type: ignore[arg-type]
         [aliases[place] for place in places],
         [grad for _, grad in given],
         create_graph=True,
@@ -99,7 +99,7 @@ def forward_op(
     run = Run(x, C, b, W, gain, shift, h0, A0, w, p, left, p_left, keep, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     saved = (kernel if fused else chunked).forward(run, dynamics)
-    return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)  # type: ignore[return-value]
+    return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
 
 
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -113,6 +113,8 @@ def _op_backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None, *_: An
     tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:GRADIENTS]
     if grad_hs is None:
         grad_hs = torch.zeros_like(tensors[TENSORS])
+    if grad_A is not None and grad_A.dim() == 1:  # an operator has to return something where there is no A
+        grad_A = None
     saved, run = tensors[TENSORS:], tensors[:TENSORS]
     grads = backward_op(grad_hs, grad_A, *saved, *run, *ctx.options, list(wanted))
     rest = (None,) * (TENSORS - GRADIENTS + len(ctx.options))

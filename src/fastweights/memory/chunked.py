@@ -221,7 +221,9 @@ def backward(
     """The gradients that are `wanted` (as in `Gradients`), and perhaps others, from those of `hs` and `A`."""
     W, gain = run.W, run.gain
     hs, last, queries, normals, scales, matrices = saved
-    assert normals is not None and scales is not None and matrices is not None
+    assert normals is not None
+    assert scales is not None
+    assert matrices is not None
     T, B, H = hs.shape
     S, sustained = dynamics.inner_steps, dynamics.settling == "sustained"
     first = int(dynamics.normalize_start)  # the layer norm of the first inner step

@@ -474,7 +474,7 @@ class FastWeightsCell(_FastWeightsBase):
 
     def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
         try:
-            tensors = [self._parameters[name] for name in SLOW]
+            tensors: list[Any] = [self._parameters[name] for name in SLOW]
         except KeyError:
             tensors = [self._weight(name) for name in SLOW]
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)

@@ -72,34 +72,35 @@ def weigh(T: int, K: int, decay: float | Tensor, rate: float | Tensor, controls:
     """The weights of T steps in chunks of K, in the dtype and on the device of `like`."""
     reset, _, store, read = controls
     if reset is None and store is None and read is None:
-        if isinstance(decay, float) and isinstance(rate, float) and type(like) is Tensor:
-            if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
-                return _plain_weights(K, decay, rate, like.dtype, like.device)
-        return _weights(K, decay, rate, None, None, None, like.dtype, like.device)
+        plain = isinstance(decay, float) and isinstance(rate, float) and type(like) is Tensor
+        if plain and not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
+            return _plain_weights(K, decay, rate, like.dtype, like.device)
+        return _weights(K, decay, rate, like.dtype, like.device)
     n = -(-T // K)
 
     def in_chunks(signal: Tensor | None) -> Tensor | None:
         """(T, B) as (n, B, K), zero past the end."""
-        return None if signal is None else F.pad(signal.T, (0, n * K - T)).unflatten(1, (n, K)).transpose(0, 1)
+        return None if signal is None else F.pad(signal.T, (0, n * K - T)).reshape(-1, n, K).transpose(0, 1)
 
-    return _weights(K, decay, rate, *(in_chunks(c) for c in (reset, store, read)), like.dtype, like.device)
+    signals = (in_chunks(reset), in_chunks(store), in_chunks(read))
+    return _weights(K, decay, rate, like.dtype, like.device, *signals)
 
 
 @functools.lru_cache(maxsize=64)
 def _plain_weights(K: int, decay: float, rate: float, dtype: torch.dtype, device: torch.device) -> Weights:
     with torch.inference_mode(False):  # they outlive the call that asked first
-        return _weights(K, decay, rate, None, None, None, dtype, device)
+        return _weights(K, decay, rate, dtype, device)
 
 
 def _weights(
     K: int,
     decay: float | Tensor,
     rate: float | Tensor,
-    reset: Tensor | None,
-    store: Tensor | None,
-    read: Tensor | None,
     dtype: torch.dtype,
     device: torch.device,
+    reset: Tensor | None = None,
+    store: Tensor | None = None,
+    read: Tensor | None = None,
 ) -> Weights:
     steps = torch.arange(K + 1, device=device)
     before = steps[:, None] > steps[None, :K]  # (K+1, K)

@@ -104,8 +104,10 @@ def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     H, K = run.W.shape[0], run.w.shape[-1]
     S, lanes, norm, n = dynamics.inner_steps, LANES[run.x.dtype], run.gain is not None, -(-T // K)
     start = norm and dynamics.normalize_start
+    last = T - (n - 1) * K
+    pairs = (n - 1) * (K * (K - 1) // 2) + last * (last - 1) // 2
     trails, norms = S + (norm if S else start), norm * S + start
-    per_block = trails * T * H + norms * T + n * S * (K * (K - 1) // 2) + (n - 1) * H * H
+    per_block = trails * T * H + norms * T + S * pairs + (n - 1) * H * H
     return (T, B, H), (0,) if n == 1 else (B, H, H), ((B + lanes - 1) // lanes, per_block * lanes)
 
 
@@ -224,7 +226,11 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ..
     given = [None if tensor is None else tensor.contiguous() for tensor in run[2:]]
     strides: list[int] = []
     for tensor in given[6:10]:  # the weights of the past, which may be the same for all chunks, or all sequences
-        strides += (0, 0) if tensor is None else [s if n > 1 else 0 for n, s in zip(tensor.shape[:2], tensor.stride())]
+        if tensor is None:
+            strides += (0, 0)
+        else:
+            n, rows, *_ = tensor.shape
+            strides += (tensor.stride(0) if n > 1 else 0, tensor.stride(1) if rows > 1 else 0)
     arguments = _pack(
         T,
         B,

@@ -115,12 +115,13 @@ template <class T> struct Kernel {
 
     // What forward saves for backward, in vectors per block. A trail (s, T, H) for s = 0 … S: h_s, or where it came out
     // of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the scales
-    // (N, T) of the layer norms, the scores (chunks, S, K (K-1) / 2), and the A (H, H) that each chunk but the first
+    // (N, T) of the layer norms, the scores (S, K (K-1) / 2 per chunk), and the A (H, H) that each chunk but the first
     // starts from.
     int64_t trails() const { return S + (S ? norm : norm_start); }
-    int64_t pairs() const { return K * (K - 1) / 2; }
+    static int64_t pairs(int64_t count) { return count * (count - 1) / 2; }
+    int64_t all_pairs() const { return (chunks - 1) * pairs(K) + pairs(steps - (chunks - 1) * K); }
     int64_t saved_per_block() const {
-        return trails() * steps * H + N * steps + chunks * S * pairs() + (chunks - 1) * H * H;
+        return trails() * steps * H + N * steps + S * all_pairs() + (chunks - 1) * H * H;
     }
 
     struct Block {
@@ -151,14 +152,14 @@ template <class T> struct Kernel {
         b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
         b.scales = b.trail + trails() * steps * H;
         b.scores = b.scales + N * steps;
-        b.matrices = b.scores + chunks * S * pairs();
+        b.matrices = b.scores + S * all_pairs();
         return b;
     }
 
     V *trail(const Block &b, int64_t s) const { return b.trail + (s * steps + b.t) * H; }
     V *scale(const Block &b, int64_t s) const { return b.scales + (s - !norm_start) * steps + b.t; }
     V *score(const Block &b, int64_t s) const {
-        return b.scores + (b.t / K * S + s) * pairs() + b.k * (b.k - 1) / 2;
+        return b.scores + s * all_pairs() + b.t / K * pairs(K) + pairs(b.k);
     }
     // Have the trails of step t come from memory while the one after it is computed.
     void fetch_trails(const Block &b, int64_t t) const {

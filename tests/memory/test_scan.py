@@ -41,7 +41,7 @@ def test_finite_over_ten_thousand_steps():
 
 def test_short_sequences_are_one_chunk_and_long_ones_are_not():
     assert chunk_length(11, 50) == 11
-    assert chunk_length(48, 20) == 48
-    assert chunk_length(4096, 20) == 24
-    assert chunk_length(4096, 150) == 100
+    assert chunk_length(64, 20) == 64
+    assert chunk_length(4096, 20) == 32
+    assert chunk_length(4096, 150) == 84
     assert chunk_length(4096, 2000) == 256

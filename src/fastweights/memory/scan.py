@@ -30,7 +30,7 @@ class Slow(NamedTuple):
 
 def chunk_length(T: int, H: int) -> int:
     """How many steps attend to each other before they are folded into A."""
-    length = min(max(2 * H // 3, 24), 256)
+    length = min(24 + 2 * H // 5, 256)
     return length if T > 2 * length else T
 
 

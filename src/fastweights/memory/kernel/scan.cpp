@@ -16,6 +16,10 @@
 #include <type_traits>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include "scan.h"
 
 namespace {
@@ -161,11 +165,6 @@ template <class T> struct Kernel {
     V *score(const Block &b, int64_t s) const {
         return b.scores + s * all_pairs() + b.t / K * pairs(K) + pairs(b.k);
     }
-    // Have the trails of step t come from memory while the one after it is computed.
-    void fetch_trails(const Block &b, int64_t t) const {
-        for (int64_t s = 0; s < trails() && t >= 0; ++s)
-            for (int64_t h = 0; h < H; h += 64 / sizeof(V)) __builtin_prefetch(b.trail + (s * steps + t) * H + h);
-    }
     bool normalized(int64_t s) const { return s ? norm : norm_start; }
     // The last chunk of a block that has an A of its own: past the end of all its sequences A stays as it is.
     int64_t last_chunk(const Block &b) const { return std::min(chunks - 1, (b.longest + K - 1) / K); }
@@ -209,6 +208,18 @@ template <class T> struct Kernel {
         T *out = reinterpret_cast<T *>(lanes);
         for (int64_t h = 0; h < H && H < L; ++h)
             for (int64_t l = 0; l < L; ++l) out[h * L + l] = from[l][h];
+    }
+
+    // Have what step t needs come from memory while another step is computed: its trails, and rows of `source`.
+    void fetch(const Block &b, const T *source, int64_t t) const {
+        constexpr int64_t line = 64;
+        if (t < 0) return;
+        for (int64_t s = 0; s < trails(); ++s)
+            for (int64_t h = 0; h < H; h += line / sizeof(V)) __builtin_prefetch(b.trail + (s * steps + t) * H + h);
+        const T *from[L];
+        places(b, source, Rows::of_steps, t, from);
+        for (int64_t l = 0; l < L; ++l)
+            for (int64_t h = 0; h < H && from[l]; h += line / sizeof(T)) __builtin_prefetch(from[l] + h);
     }
 
     // The way back.
@@ -674,7 +685,7 @@ template <class T> struct Kernel {
             for (int64_t t = stop - 1; t >= start; --t) {
                 const int64_t k = t - start;
                 turn_to(b, chunk, k);
-                fetch_trails(b, t - 1);
+                fetch(b, grad_hs, t - 1);
                 gather(b, grad_hs, Rows::of_steps, t, grad);
                 for (int64_t i = 0; i < H; ++i) grad[i] += grad_M[k * H + i] + from_next[i];
                 for (int64_t s = 0; s < S; ++s)
@@ -831,15 +842,30 @@ template <class T> int try_step(const fw_step *one) {
     }
 }
 
+// Have a large array come in large pages, where the system does that: touching it for the first time is then cheap.
+void in_large_pages(void *array, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr uintptr_t page = 1 << 21;
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(array) + page - 1) / page * page;
+    const uintptr_t last = (reinterpret_cast<uintptr_t>(array) + bytes) / page * page;
+    if (last >= first + 4 * page) madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
+#else
+    (void)array, (void)bytes;
+#endif
+}
+
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan *scan, bool forward) {
     try {
         Kernel<T> kernel(*scan);
         if (forward) {
             kernel.pack(kernel.H, 1);
+            in_large_pages(scan->saved, kernel.blocks() * kernel.saved_per_block() * sizeof(typename Lanes<T>::V));
+            in_large_pages(scan->hs, scan->T * scan->B * scan->H * sizeof(T));
             return kernel.run(&Kernel<T>::forward);
         }
         kernel.pack(1, kernel.H);
+        if (!scan->steps) in_large_pages(scan->grad_u, scan->T * scan->B * scan->H * sizeof(T));
         kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
         kernel.add_up();

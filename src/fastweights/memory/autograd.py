@@ -23,7 +23,7 @@ def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tens
     if torch.is_grad_enabled():
         # An argument costs time: those that nobody wants the gradients of go together.
         count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
-        return RunFunction.apply(run[count:], dynamics, fused, *run[:count])  # type: ignore[no-untyped-call, no-any-return]
+        return RunFunction.apply(run, dynamics, fused, *run[:count])  # type: ignore[no-untyped-call, no-any-return]
     saved = (kernel if fused else chunked).forward(run, dynamics)
     return saved.hs, saved.A
 
@@ -32,9 +32,9 @@ class RunFunction(torch.autograd.Function):
     """A run with its hand-written backward, and `differentiable` for the derivatives of that."""
 
     @staticmethod
-    def forward(ctx: Any, rest: tuple[Any, ...], dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
-        saved = (kernel if fused else chunked).forward(Run(*tensors, *rest), dynamics)
-        ctx.rest, ctx.dynamics, ctx.fused = rest, dynamics, fused
+    def forward(ctx: Any, run: Run, dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
+        saved = (kernel if fused else chunked).forward(run, dynamics)
+        ctx.rest, ctx.dynamics, ctx.fused = run[len(tensors) :], dynamics, fused
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *saved)
         return saved.hs, saved.A

@@ -224,13 +224,14 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ..
     inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in run[2:]]
-    strides: list[int] = []
-    for tensor in given[6:10]:  # the weights of the past, which may be the same for all chunks, or all sequences
-        if tensor is None:
-            strides += (0, 0)
-        else:
-            n, rows, *_ = tensor.shape
-            strides += (tensor.stride(0) if n > 1 else 0, tensor.stride(1) if rows > 1 else 0)
+    strides = [0] * 8  # of the weights of the past, which are the same for all chunks, or all sequences, or not
+    for place, tensor in enumerate(given[6:10]):
+        if tensor is not None:
+            shape = tensor.shape
+            if shape[0] > 1:
+                strides[2 * place] = tensor.stride(0)
+            if shape[1] > 1:
+                strides[2 * place + 1] = tensor.stride(1)
     arguments = _pack(
         T,
         B,

@@ -677,8 +677,14 @@ template <class T> struct Kernel {
         for (int64_t chunk = last_chunk(b); chunk >= 0; --chunk) {
             const V *A = matrix(b, chunk, first);
             const int64_t start = chunk * K, stop = std::min(start + K, b.longest);
-            for (int64_t t = start; t < stop; ++t)
-                gather(b, static_cast<const T *>(c.hs), Rows::of_steps, t, b.states + (t - start) * H);
+            for (int64_t t = start; t < stop; ++t) {
+                V *h = b.states + (t - start) * H;
+                if (normalized(S) && !use_tanh && t < b.shortest) {  // from its trail, which is needed soon anyway
+                    b.t = t;
+                    denormalize(trail(b, S), h);
+                } else
+                    gather(b, static_cast<const T *>(c.hs), Rows::of_steps, t, h);
+            }
             std::memset(grad_M, 0, std::max<int64_t>(0, stop - start) * H * sizeof(V));
             if (chunk < last_chunk(b)) fold_backward(b, chunk, A, G, D, grad_M);
             int64_t waiting = 0;

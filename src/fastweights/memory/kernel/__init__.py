@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..chunked import Gradients, Run, Saved, sums_to_size, transition_gradient
 from ..equations import Dynamics
@@ -22,6 +21,7 @@ from ..equations import Dynamics
 ABI = 5
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 12
+LARGE = 1 << 23  # bytes
 LANES = {torch.float32: 8, torch.float64: 4}
 
 
@@ -140,11 +140,27 @@ class _Rows:
         function(_pack_rows(self.T, len(self.lengths), first, size, *pointers))
 
 
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    """Uninitialised; in large pages if it is large, since a page's first touch costs more than what is done with it."""
+    tensor = like.new_empty(shape)
+    if tensor.nbytes >= LARGE:
+        STATUS.library.fw_in_large_pages(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(tensor.nbytes))
+    return tensor
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, for a of two dimensions or more."""
+    rows = a.flatten(0, -2)
+    if len(rows) * b.shape[1] * a.element_size() < LARGE:
+        return rows @ b
+    return torch.mm(rows, b, out=_empty(a, len(rows), b.shape[1]))
+
+
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
     x, (all_hs, last, kept) = run.x, saved_shapes(run, dynamics)
-    u = F.linear(x if run.steps is None else _Rows(len(x), run.steps).pack(x), run.C)
-    hs, buffer, A = x.new_empty(all_hs), x.new_empty(kept), None if last == (0,) else x.new_empty(last)
+    u = _product(x if run.steps is None else _Rows(len(x), run.steps).pack(x), run.C.t())
+    hs, buffer, A = _empty(x, *all_hs), _empty(x, *kept), None if last == (0,) else x.new_empty(last)
     _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
 
@@ -157,7 +173,7 @@ def backward(
     hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(len(x), run.steps)
     empty, zeros = hs.new_empty, hs.new_zeros
     grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
-    grad_u = empty(T * B if rows is None else rows.count(), H)
+    grad_u = _empty(hs, T * B if rows is None else rows.count(), H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
     grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
@@ -169,7 +185,7 @@ def backward(
     made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
     _call("backward", run, dynamics, made)
     # The rest is matrix products over all steps at once.
-    before, keep, first, grad_x = hs[: T - 1], run.keep, B, grad_u @ C if wanted[0] else None
+    before, keep, first, grad_x = hs[: T - 1], run.keep, B, _product(grad_u, C) if wanted[0] else None
     if rows is not None:
         x, before, first = rows.pack(x), rows.pack(before, 1), rows.count() - rows.count(1)
         keep = None if keep is None else rows.pack(keep.unsqueeze(-1))

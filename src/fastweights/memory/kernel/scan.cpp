@@ -848,30 +848,15 @@ template <class T> int try_step(const fw_step *one) {
     }
 }
 
-// Have a large array come in large pages, where the system does that: touching it for the first time is then cheap.
-void in_large_pages(void *array, size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr uintptr_t page = 1 << 21;
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(array) + page - 1) / page * page;
-    const uintptr_t last = (reinterpret_cast<uintptr_t>(array) + bytes) / page * page;
-    if (last >= first + 4 * page) madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
-#else
-    (void)array, (void)bytes;
-#endif
-}
-
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan *scan, bool forward) {
     try {
         Kernel<T> kernel(*scan);
         if (forward) {
             kernel.pack(kernel.H, 1);
-            in_large_pages(scan->saved, kernel.blocks() * kernel.saved_per_block() * sizeof(typename Lanes<T>::V));
-            in_large_pages(scan->hs, scan->T * scan->B * scan->H * sizeof(T));
             return kernel.run(&Kernel<T>::forward);
         }
         kernel.pack(1, kernel.H);
-        if (!scan->steps) in_large_pages(scan->grad_u, scan->T * scan->B * scan->H * sizeof(T));
         kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
         kernel.add_up();
@@ -894,6 +879,16 @@ extern "C" {
 int fw_step_f32(const fw_step *one) { return try_step<float>(one); }
 int fw_step_f64(const fw_step *one) { return try_step<double>(one); }
 int64_t fw_abi(void) { return FW_ABI; }
+// Have a new array come in large pages, where the system does that: to touch it for the first time is then cheap.
+void fw_in_large_pages(uint64_t array, uint64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr uint64_t page = 1 << 21;
+    const uint64_t first = (array + page - 1) / page * page, last = (array + bytes) / page * page;
+    if (last > first) madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
+#else
+    (void)array, (void)bytes;
+#endif
+}
 int64_t fw_count(const fw_rows *rows) {
     int64_t count = 0;
     for (int64_t b = 0; b < rows->B; ++b) count += std::max<int64_t>(0, std::min(rows->steps[b], rows->T) - rows->first);

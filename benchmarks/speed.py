@@ -3,7 +3,7 @@
     python benchmarks/speed.py [--quick] [--compile] [--out results]
 
 CPU time of the process on one thread, median over repetitions that take turns; wall time on two threads beside it. A
-repetition is as many training steps in a row as take about 30 ms, as they do when a net is trained, and at least one.
+repetition is as many training steps in a row as take about 30 ms, as when a net is trained, and at least one.
 Writes OUT/bench.json and OUT/bench.png.
 """
 
@@ -28,28 +28,34 @@ Row = dict[str, Any]
 Rivals = dict[str, Callable[[], object]]
 BATCH = 128
 SIZES = [(100, H, 11) for H in (20, 50, 100, 200)] + [(49, H, 24) for H in (20, 50, 100, 200)]
-
-
 TURN = 0.03  # seconds
+Job = tuple[Row, Rivals]
 
 
-def interleaved(rivals: Rivals, repeats: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each, over `repeats` rounds in which they take turns of about TURN, after a warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in rivals}
-    counts = {}
-    for name, work in rivals.items():
-        work()
-        start = clock()
-        work()
-        counts[name] = max(1, round(TURN / max(clock() - start, 1e-6)))
+def interleaved(groups: list[Rivals], repeats: int, clock: Callable[[], float]) -> list[dict[str, float]]:
+    """Median seconds of each rival of each group, over `repeats` rounds in which all take turns of about TURN.
+
+    A round goes through all groups, so that a busy minute of the machine does not fall on one of them alone.
+    """
+    times: list[dict[str, list[float]]] = [{name: [] for name in rivals} for rivals in groups]
+    counts: list[dict[str, int]] = [{} for _ in groups]
     for repeat in range(repeats + 1):
-        for name, work in rivals.items():
-            start = clock()
-            for _ in range(counts[name]):
-                work()
-            if repeat:
-                times[name].append((clock() - start) / counts[name])
-    return {name: statistics.median(spent) for name, spent in times.items()}
+        for rivals, spent, count in zip(groups, times, counts, strict=True):
+            for name, work in rivals.items():
+                work()  # whatever ran before had the caches
+                if repeat == 0:
+                    start = clock()
+                    work()
+                    count[name] = max(1, round(TURN / max(clock() - start, 1e-6)))
+                    continue
+                start = clock()
+                for _ in range(count[name]):
+                    work()
+                spent[name].append((clock() - start) / count[name])
+        if sys.stderr.isatty():
+            end = "\r" + " " * 20 + "\r" if repeat == repeats else ""
+            print(f"\rround {repeat} of {repeats} ", end=end, flush=True, file=sys.stderr)
+    return [{name: statistics.median(each) for name, each in spent.items()} for spent in times]
 
 
 def training_step(layer: nn.Module, x: Any, **signals: Any) -> Callable[[], None]:
@@ -124,46 +130,55 @@ def show(row: Row) -> None:
     print(f"{row['what']:<34} {1e3 * row['fastweights']:9.3f} ms   {'  '.join(ratios)}", flush=True)
 
 
-def measure(what: str, rivals: Rivals, repeats: int, **facts: Any) -> Row:
-    row: Row = {"what": what, "rivals": list(rivals), **facts}
-    row |= interleaved(rivals, repeats, time.process_time)
-    show(row)
-    return row
+def job(what: str, rivals: Rivals, **facts: Any) -> Job:
+    return {"what": what, "rivals": list(rivals), **facts}, rivals
 
 
-def training(repeats: int, compiled: bool) -> list[Row]:
-    rows = []
+def measure(jobs: list[Job], repeats: int) -> list[Row]:
+    found = interleaved([rivals for _, rivals in jobs], repeats, time.process_time)
+    for (row, _), seconds in zip(jobs, found, strict=True):
+        row |= seconds
+        show(row)
+    return [row for row, _ in jobs]
+
+
+def training(repeats: int) -> list[Row]:
+    jobs = []
     for S in (1, 3):
         for features, H, T in SIZES:
-            rivals = rivals_for(features, H, T, S, BATCH)
             facts = {"I": features, "H": H, "T": T, "S": S, "B": BATCH}
-            row = measure(f"train I={features} H={H} T={T} S={S}", rivals, repeats, **facts)
-            row["of_gemm_peak"] = flops(features, H, T, S, BATCH) / row["fastweights"] / gemm_peak()
-            torch.set_num_threads(2)
-            row["wall_two_threads"] = interleaved(
-                {name: rivals[name] for name in ("fastweights", "lstm", "rnn")}, max(3, repeats // 3), time.perf_counter
-            )
-            torch.set_num_threads(1)
-            rows.append(row)
+            rivals = rivals_for(features, H, T, S, BATCH)
+            jobs.append(job(f"train I={features} H={H} T={T} S={S}", rivals, **facts))
+    rows, peak = measure(jobs, repeats), gemm_peak()
+    torch.set_num_threads(2)
+    walls = interleaved([rivals for _, rivals in jobs], max(3, repeats // 3), time.perf_counter)
+    torch.set_num_threads(1)
+    for row, wall in zip(rows, walls, strict=True):
+        row["of_gemm_peak"] = flops(row["I"], row["H"], row["T"], row["S"], BATCH) / row["fastweights"] / peak
+        row["wall_two_threads"] = wall
+    return rows
+
+
+def ways(repeats: int, compiled: bool) -> list[Row]:
+    jobs = []
     for features, H, T in SIZES:
         facts = {"I": features, "H": H, "T": T, "S": 1, "B": BATCH}
-        ways = other_ways(features, H, T, 1, BATCH, compiled)
-        rows.append(measure(f"ways  I={features} H={H} T={T} S=1", ways, max(3, repeats // 6), **facts))
-    return rows
+        jobs.append(job(f"ways  I={features} H={H} T={T} S=1", other_ways(features, H, T, 1, BATCH, compiled), **facts))
+    return measure(jobs, max(3, repeats // 6))
 
 
 def long_sequences(repeats: int, lengths: tuple[int, ...]) -> list[Row]:
-    rows = []
+    jobs = []
     for H in (20, 50, 100):
         for T in lengths:
             facts = {"I": H, "H": H, "T": T, "S": 1, "B": 16}
-            rows.append(measure(f"long  H={H} T={T} B=16", rivals_for(H, H, T, 1, 16), max(3, repeats // 4), **facts))
-    return rows
+            jobs.append(job(f"long  H={H} T={T} B=16", rivals_for(H, H, T, 1, 16), **facts))
+    return measure(jobs, max(3, repeats // 4))
 
 
 @torch.no_grad()
 def streaming(repeats: int) -> list[Row]:
-    rows = []
+    jobs = []
     for H in (50, 100, 200):
         ours, lstm, x = FastWeightsCell(H, H), nn.LSTMCell(H, H), torch.randn(1, H)
         state, pair = ours(x), lstm(x)
@@ -179,12 +194,12 @@ def streaming(repeats: int) -> list[Row]:
             "fastweights": many(lambda ours=ours, x=x, state=state: ours(x, state)),  # type: ignore[misc]
             "lstm": many(lambda lstm=lstm, x=x, pair=pair: lstm(x, pair)),  # type: ignore[misc]
         }
-        rows.append(measure(f"100 stream steps H={H}", rivals, repeats, I=H, H=H, T=1, S=1, B=1))
-    return rows
+        jobs.append(job(f"100 stream steps H={H}", rivals, I=H, H=H, T=1, S=1, B=1))
+    return measure(jobs, repeats)
 
 
 def many_lengths(repeats: int) -> list[Row]:
-    rows = []
+    jobs = []
     for features, H, T in ((100, 50, 11), (49, 100, 24), (49, 100, 100)):
         x = torch.randn(T, BATCH, features, requires_grad=True)
         lengths = torch.randint(1, T, (BATCH,))  # T/2 on average
@@ -196,14 +211,14 @@ def many_lengths(repeats: int) -> list[Row]:
             "full batch": training_step(layer, x),
             "packed": training_step(layer, packed),
         }
-        rows.append(measure(f"lengths I={features} H={H} T={T}", ours, repeats, **facts))
+        jobs.append(job(f"lengths I={features} H={H} T={T}", ours, **facts))
         theirs: Rivals = {
             "fastweights": training_step(layer, packed),
             "lstm": training_step(lstm, packed),
             "lstm full batch": training_step(lstm, x),
         }
-        rows.append(measure(f"packed  I={features} H={H} T={T}", theirs, repeats, **facts))
-    return rows
+        jobs.append(job(f"packed  I={features} H={H} T={T}", theirs, **facts))
+    return measure(jobs, repeats)
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -252,7 +267,7 @@ def main() -> None:
     repeats = 5 if args.quick else 21
     print(f"{machine()}; torch {torch.__version__}; {backend()}")
     print("CPU time on one thread; N× is how many times longer the other takes\n")
-    rows = training(repeats, args.compile) + many_lengths(repeats) + streaming(repeats)
+    rows = training(repeats) + ways(repeats, args.compile) + many_lengths(repeats) + streaming(repeats)
     rows += long_sequences(repeats, (256, 1024) if args.quick else (256, 1024, 4096))
     args.out.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "torch": torch.__version__, "fastweights": __version__, "backend": str(backend())}

@@ -19,6 +19,8 @@ from .scan import Slow, observe, scan
 from .state import End, FastWeightsState, autocasting, full_precision
 from .weights import Controls
 
+NO_CONTROLS = Controls()
+
 
 class Trace(NamedTuple):
     """What a layer did at every step, for plots and for understanding. Time comes before batch, always.
@@ -297,10 +299,18 @@ class FastWeights(_FastWeightsBase):
         Returns:
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
+        if state is lengths is reset is wipe is store is read is None and self._like_a_scan(x):
+            checks.inputs(x, (3,), self.input_size, self._like)
+            hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
+            return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
         batch = self._arrange(x, state, lengths, signals)
         output, new_state = self._run(batch, state)
         return batch.restore(output), new_state
+
+    def _like_a_scan(self, x: Any) -> bool:
+        """Whether a scan takes x as it is, and its answer is the layer's: most calls, and small nets feel the detour."""
+        return type(x) is Tensor and x.dim() == 3 and len(x) > 0 and len(self._suffixes) == 1 and not self.batch_first
 
     @torch.no_grad()
     def trace(

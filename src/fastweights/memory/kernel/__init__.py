@@ -149,7 +149,7 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, for a of two dimensions or more."""
+    """A @ b, for a of two dimensions or more."""
     rows = a.flatten(0, -2)
     if len(rows) * b.shape[1] * a.element_size() < LARGE:
         return rows @ b

@@ -370,10 +370,12 @@ template <class T> struct Kernel {
         activate(out, out);
     }
 
-    // work(τ, G) for groups of G states from τ on, `count` in all.
-    template <class F> static void by_groups(int64_t count, F work) {
+    // work(τ, G) for groups of G states from τ on, `count` in all. It goes through a group twice: the second time it
+    // should still be in the nearest cache.
+    template <class F> void by_groups(int64_t count, F work) const {
+        const bool narrow = 8 * H * sizeof(V) <= 1 << 14;
         int64_t tau = 0;
-        for (; tau + 8 <= count; tau += 8) work(tau, std::integral_constant<int, 8>());
+        for (; tau + 8 <= count && narrow; tau += 8) work(tau, std::integral_constant<int, 8>());
         for (; tau + 4 <= count; tau += 4) work(tau, std::integral_constant<int, 4>());
         switch (count - tau) {
         case 3: work(tau, std::integral_constant<int, 3>()); break;

@@ -309,7 +309,7 @@ class FastWeights(_FastWeightsBase):
         return batch.restore(output), new_state
 
     def _like_a_scan(self, x: Any) -> bool:
-        """Whether a scan takes x as it is, and its answer is the layer's: most calls, and small nets feel the detour."""
+        """Whether a scan takes x as it is: most calls, and small nets would feel the detour."""
         return type(x) is Tensor and x.dim() == 3 and len(x) > 0 and len(self._suffixes) == 1 and not self.batch_first
 
     @torch.no_grad()

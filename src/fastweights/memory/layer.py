@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, TypeGuard, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -299,7 +299,7 @@ class FastWeights(_FastWeightsBase):
         Returns:
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
-        if state is lengths is reset is wipe is store is read is None and self._like_a_scan(x):
+        if state is None and lengths is reset is wipe is store is read is None and self._like_a_scan(x):
             checks.inputs(x, (3,), self.input_size, self._like)
             hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
             return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
@@ -308,7 +308,7 @@ class FastWeights(_FastWeightsBase):
         output, new_state = self._run(batch, state)
         return batch.restore(output), new_state
 
-    def _like_a_scan(self, x: Any) -> bool:
+    def _like_a_scan(self, x: Tensor | PackedSequence) -> TypeGuard[Tensor]:
         """Whether a scan takes x as it is: most calls, and small nets would feel the detour."""
         return type(x) is Tensor and x.dim() == 3 and len(x) > 0 and len(self._suffixes) == 1 and not self.batch_first
 

@@ -116,6 +116,23 @@ def test_tensors_without_memory_never_reach_the_kernel():
 
 
 @needs_kernel
+def test_lengths_that_nobody_checked_reach_no_further_than_the_steps():
+    run = random_run(6, 11, 3, 5, 4, steps=True)
+    wild = run.steps.clone()
+    wild[run.steps == 6], wild[run.steps == 0] = 1000, -1000
+    wild[:2], bounded = torch.tensor([1000, -1000]), run.steps.clone()
+    bounded[:2] = torch.tensor([6, 0])
+    everything = (True,) * len(chunked.Gradients._fields)
+    results = []
+    for steps in (wild, bounded):
+        one = run._replace(steps=steps)
+        saved = kernel.forward(one, Dynamics())
+        results.append((saved.hs, *kernel.backward(saved.hs, None, one, saved, Dynamics(), everything)))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@needs_kernel
 def test_nan_stays_nan():
     layer = FastWeights(3, 5, backend="kernel", layer_norm=False)
     x = torch.randn(4, 20, 3)

@@ -69,6 +69,7 @@ STATUS = _load()
 AVAILABLE = STATUS.library is not None
 _functions: dict[tuple[str, torch.dtype], Any] = {}
 if AVAILABLE:
+    STATUS.library.fw_count.restype = ctypes.c_int64
     for dtype, suffix in DTYPES.items():
         for name in ("forward", "backward", "step"):
             _functions[name, dtype] = getattr(STATUS.library, f"fw_{name}_{suffix}")

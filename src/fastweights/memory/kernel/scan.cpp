@@ -101,7 +101,8 @@ template <class T> struct Kernel {
     explicit Kernel(const fw_scan &scan)
         : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
           chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
-          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), bias(static_cast<const T *>(c.b)), W(static_cast<const T *>(c.W)),
+          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), bias(static_cast<const T *>(c.b)),
+          W(static_cast<const T *>(c.W)),
           gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
@@ -147,7 +148,9 @@ template <class T> struct Kernel {
         for (int64_t l = 0; l < L; ++l) {
             int64_t place = index * L + l;
             b.lane[l] = place < B ? order[place] : -1;
-            b.steps[l] = place < B ? (c.steps ? c.steps[b.lane[l]] : steps) : 0;
+            b.steps[l] = place < B ? steps : 0;
+            // Nobody has looked at lengths that come out of a compiled graph.
+            if (place < B && c.steps) b.steps[l] = std::clamp<int64_t>(c.steps[b.lane[l]], 0, steps);
             b.longest = std::max(b.longest, b.steps[l]);
             if (place < B) b.shortest = std::min(b.shortest, b.steps[l]);
         }

@@ -76,10 +76,10 @@ def lengths(value: object, T: int, shape: tuple[int, ...], device: torch.device)
         raise ValueError(f"lengths must have shape {shape}, one per sequence; got {tuple(value.shape)}")
     if value.device != device:
         raise ValueError(f"lengths must be on {device}, where x is; got {value.device}")
-    if _readable(value) and value.numel() and not 0 <= int(value.min()) <= int(value.max()) <= T:
-        raise ValueError(
-            f"lengths must be from 0 to {T} (the steps of x), got {int(value.min())} to {int(value.max())}"
-        )
+    if _readable(value) and value.numel():
+        low, high = map(int, value.aminmax())
+        if low < 0 or high > T:
+            raise ValueError(f"lengths must be from 0 to {T} (the steps of x), got {low} to {high}")
 
 
 def control(name: str, value: object, shape: tuple[int, ...], device: torch.device, *, flags: bool) -> None:

@@ -310,7 +310,8 @@ class FastWeights(_FastWeightsBase):
 
     def _like_a_scan(self, x: Tensor | PackedSequence) -> TypeGuard[Tensor]:
         """Whether a scan takes x as it is: most calls, and small nets would feel the detour."""
-        return type(x) is Tensor and x.dim() == 3 and len(x) > 0 and len(self._suffixes) == 1 and not self.batch_first
+        plain = type(x) is Tensor and x.dim() == 3 and x.shape[0] > 0
+        return plain and len(self._suffixes) == 1 and not self.batch_first
 
     @torch.no_grad()
     def trace(
@@ -453,13 +454,13 @@ class FastWeightsCell(_FastWeightsBase):
         read: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
+        if reset is wipe is store is read is None and self._streams(x, state):
+            return self._step(x, state)
         H = self.hidden_size
         like = self._weight("weight_hh")
         checks.inputs(x, (1, 2), self.input_size, like)
         if state is not None:
             checks.state(state, (*x.shape[:-1], H), like)
-        if reset is wipe is store is read is None and x.numel() == self.input_size and self._streams(x, like):
-            return self._step(x, state)
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
         for name, signal in signals.items():
             if signal is not None:
@@ -473,20 +474,27 @@ class FastWeightsCell(_FastWeightsBase):
         _, end = self._scan(batch.x, "", h0, A0, None, batch.controls)
         return FastWeightsState.left_by((end,), (*x.shape[:-1], H))
 
-    def _streams(self, x: Tensor, like: Tensor) -> bool:
-        """Whether one call of the kernel does for x, a single sequence without signals: no gradients, no tracing."""
+    def _streams(self, x: Tensor, state: FastWeightsState | None) -> bool:
+        """Whether one call of the kernel does for x, without signals: a single sequence, no gradients, no tracing."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return False
-        learned = self.learn_decay or self.learn_rate
-        return (
-            not learned and type(x) is Tensor and self.backend != "torch" and x.dtype == like.dtype and kernel.covers(x)
-        )
+        if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
+            return False
+        shape, dtype, W = x.shape, x.dtype, self._weight("weight_hh")
+        if shape not in ((1, self.input_size), (self.input_size,)) or dtype != W.dtype or not W.is_cpu:
+            return False
+        if not kernel.covers(x):
+            return False
+        if state is None or type(state) is not FastWeightsState:
+            return state is None
+        h = state.h
+        return h.is_cpu and h.dtype == dtype and h.shape == (*shape[:-1], self.hidden_size)
 
     def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
         try:
             tensors: list[Any] = [self._parameters[name] for name in SLOW]
         except KeyError:
             tensors = [self._weight(name) for name in SLOW]
-        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
         before = (None, None) if state is None else (state.h, state.A)
-        return FastWeightsState.made_of(*kernel.step(x, *tensors, *before, *dynamics, self.decay, self.rate))
+        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
+        return FastWeightsState.made_of(*kernel.step([x, *tensors, *before], *dynamics, self.decay, self.rate))

@@ -51,7 +51,7 @@ def scan(
 
     Returns the hidden states (T, B, H), zero past a sequence's end, and what each sequence leaves behind.
     """
-    T, H = len(x), slow.W.shape[0]
+    T, H = x.shape[0], slow.W.shape[0]
     K = min(chunk_size or chunk_length(T, H), T)
     weights = weigh(T, K, decay, rate, controls, x)
     left, p_left = weights.between(-(-T // K), lengths)
@@ -76,7 +76,7 @@ def observe(
 
     Returns h_0 … h_S of every step (T, S+1, B, H), and what inner step s of step t paid to state τ (T, S, B, T).
     """
-    T = len(x)
+    T = x.shape[0]
     w, p, *_ = weigh(T, T, decay, rate, controls, x)
     keep = controls.keep(x.dtype)
     saved = chunked.forward(chunked.Run(x, *slow, h0, A0, w, p, None, None, keep, lengths), dynamics)

@@ -71,12 +71,12 @@ class FastWeightsState:
     >>> h, A = state.detach()
     """
 
-    _h: Tensor | None
-    _A: Tensor | None
-    _ends: tuple[End, ...]
-    _shape: tuple[int, ...]  # of h
-    _grad: bool  # whether the call that left the ends recorded a graph
-    _versions: tuple[int, ...] | None
+    _h: Tensor | None = None
+    _A: Tensor | None = None
+    _ends: tuple[End, ...] = ()
+    _shape: tuple[int, ...] = ()  # of h
+    _grad = False  # whether the call that left the ends recorded a graph
+    _versions: tuple[int, ...] | None = None
 
     def __init__(self, h: Tensor, A: Tensor) -> None:
         for name, tensor in (("h", h), ("A", A)):
@@ -89,30 +89,27 @@ class FastWeightsState:
             )
         if A.dtype != h.dtype or A.device != h.device:
             raise ValueError(f"A must be {h.dtype} on {h.device}, as h is; got {A.dtype} on {A.device}")
-        self._set(h, A, (), ())
+        self._h, self._A = h, A
 
     @classmethod
     def left_by(cls, ends: tuple[End, ...], shape: tuple[int, ...]) -> FastWeightsState:
         """A state that is built on demand, with an `h` of this shape: one end per row of it, or one for a cell."""
         state = cls.__new__(cls)
-        state._set(None, None, ends, shape)
+        state._shape, state._grad = shape, torch.is_grad_enabled()
+        if not torch.compiler.is_compiling():
+            if ends[0].hs.is_inference():  # such tensors do not count their changes
+                ends = tuple(end._replace(hs=end.hs.clone()) for end in ends)
+            else:
+                state._versions = tuple(end.hs._version for end in ends)
+        state._ends = ends
         return state
 
     @classmethod
     def made_of(cls, h: Tensor, A: Tensor) -> FastWeightsState:
         """A state of tensors known to fit, unchecked."""
         state = cls.__new__(cls)
-        state._set(h, A, (), ())
+        state._h, state._A = h, A
         return state
-
-    def _set(self, h: Tensor | None, A: Tensor | None, ends: tuple[End, ...], shape: tuple[int, ...]) -> None:
-        self._h, self._A, self._shape, self._grad, self._versions = h, A, shape, torch.is_grad_enabled(), None
-        if ends and not torch.compiler.is_compiling():
-            if ends[0].hs.is_inference():  # such tensors do not count their changes
-                ends = tuple(end._replace(hs=end.hs.clone()) for end in ends)
-            else:
-                self._versions = tuple(end.hs._version for end in ends)
-        self._ends = ends
 
     @property
     def h(self) -> Tensor:

@@ -68,11 +68,13 @@ def _load() -> Status:
 STATUS = _load()
 AVAILABLE = STATUS.library is not None
 _functions: dict[tuple[str, torch.dtype], Any] = {}
+_steps: dict[torch.dtype, Any] = {}
 if AVAILABLE:
     STATUS.library.fw_count.restype = ctypes.c_int64
     for dtype, suffix in DTYPES.items():
-        for name in ("forward", "backward", "step"):
+        for name in ("forward", "backward"):
             _functions[name, dtype] = getattr(STATUS.library, f"fw_{name}_{suffix}")
+        _steps[dtype] = getattr(STATUS.library, f"fw_step_{suffix}")
 
 
 class Backend(NamedTuple):
@@ -116,29 +118,28 @@ class _Rows:
     """The steps that count, of sequences with these lengths; the others are never looked at."""
 
     def __init__(self, T: int, lengths: Tensor) -> None:
-        self.T, self.lengths = T, lengths.contiguous()
+        self.lengths = lengths.contiguous()
+        self.T, self.B, self.at = T, lengths.shape[0], self.lengths.data_ptr()
 
     def count(self, first: int = 0) -> int:
         """How many there are from step `first` on."""
-        arguments = _pack_rows(self.T, len(self.lengths), first, 0, self.lengths.data_ptr(), 0, 0)
-        return int(STATUS.library.fw_count(arguments))
+        return int(STATUS.library.fw_count(_pack_rows(self.T, self.B, first, 0, self.at, 0, 0)))
 
-    def pack(self, tensor: Tensor, first: int = 0) -> Tensor:
-        """The rows (…, n) that count of a tensor (T - first, B, n) that starts at step `first`."""
-        packed = tensor.new_empty(self.count(first), tensor.shape[-1])
+    def pack(self, tensor: Tensor, count: int, first: int = 0) -> Tensor:
+        """The rows (count, n) that count of a tensor (T - first, B, n) that starts at step `first`."""
+        packed = tensor.new_empty(count, tensor.shape[-1])
         self._call(STATUS.library.fw_pack, first, tensor.contiguous(), packed)
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(T, B, n) with zeros between."""
-        tensor = packed.new_empty(self.T, len(self.lengths), packed.shape[-1])
-        self._call(STATUS.library.fw_unpack, 0, packed.contiguous(), tensor)
+        tensor = packed.new_empty(self.T, self.B, packed.shape[-1])
+        self._call(STATUS.library.fw_unpack, 0, packed, tensor)
         return tensor
 
     def _call(self, function: Any, first: int, source: Tensor, target: Tensor) -> None:
         size = source.shape[-1] * source.element_size()
-        pointers = (self.lengths.data_ptr(), source.data_ptr(), target.data_ptr())
-        function(_pack_rows(self.T, len(self.lengths), first, size, *pointers))
+        function(_pack_rows(self.T, self.B, first, size, self.at, source.data_ptr(), target.data_ptr()))
 
 
 def _empty(like: Tensor, *shape: int) -> Tensor:
@@ -152,15 +153,18 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """A @ b, for a of two dimensions or more."""
     rows = a.flatten(0, -2)
-    if len(rows) * b.shape[1] * a.element_size() < LARGE:
+    if rows.shape[0] * b.shape[1] * a.element_size() < LARGE:
         return rows @ b
-    return torch.mm(rows, b, out=_empty(a, len(rows), b.shape[1]))
+    return torch.mm(rows, b, out=_empty(a, rows.shape[0], b.shape[1]))
 
 
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
     x, (all_hs, last, kept) = run.x, saved_shapes(run, dynamics)
-    u = _product(x if run.steps is None else _Rows(len(x), run.steps).pack(x), run.C.t())
+    if run.steps is not None:
+        rows = _Rows(x.shape[0], run.steps)
+        x = rows.pack(x, rows.count())
+    u = _product(x, run.C.t())
     hs, buffer, A = _empty(x, *all_hs), _empty(x, *kept), None if last == (0,) else x.new_empty(last)
     _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
@@ -171,10 +175,11 @@ def backward(
 ) -> Gradients:
     """As `fastweights.memory.chunked.backward`."""
     x, C, b, _, gain, _, h0, A0, *_ = run
-    hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(len(x), run.steps)
+    hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(x.shape[0], run.steps)
+    count = T * B if rows is None else rows.count()
     empty, zeros = hs.new_empty, hs.new_zeros
     grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
-    grad_u = _empty(hs, T * B if rows is None else rows.count(), H)
+    grad_u = _empty(hs, count, H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
     grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
@@ -188,9 +193,10 @@ def backward(
     # The rest is matrix products over all steps at once.
     before, keep, first, grad_x = hs[: T - 1], run.keep, B, _product(grad_u, C) if wanted[0] else None
     if rows is not None:
-        x, before, first = rows.pack(x), rows.pack(before, 1), rows.count() - rows.count(1)
-        keep = None if keep is None else rows.pack(keep.unsqueeze(-1))
-        h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0))
+        later = rows.count(1)
+        x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
+        keep = None if keep is None else rows.pack(keep.unsqueeze(-1), count)
+        h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
         grad_x = None if grad_x is None else rows.unpack(grad_x)
     kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
     return Gradients(
@@ -206,31 +212,23 @@ def backward(
     )
 
 
-def step(
-    x: Tensor,
-    C: Tensor,
-    b: Tensor | None,
-    W: Tensor,
-    gain: Tensor | None,
-    shift: Tensor | None,
-    h: Tensor | None,
-    A: Tensor | None,
-    *numbers: float,
-) -> tuple[Tensor, Tensor]:
-    """One step of one sequence, x (I,) or (1, I), from h and A or None for zero: the new h and A.
+def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
+    """One step of one sequence, given x (I,) or (1, I), C, b, W, gain, shift, h and A (None: zero): the new h and A.
 
     `numbers` are the dynamics, λ and η.
     """
-    H, features = C.shape
     # Contiguous copies, where there are any, live in this list until the library returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in (x, C, b, W, gain, shift, h, A)]
+    given = [None if tensor is None else tensor.contiguous() for tensor in given]
+    x, C, h, A = given[0], given[1], given[6], given[7]
+    assert x is not None
+    assert C is not None
+    H, features = C.shape
     if h is None or A is None:
         new_h, new_A = x.new_empty((*x.shape[:-1], H)), x.new_empty((*x.shape[:-1], H, H))
     else:
-        new_h, new_A = torch.empty_like(given[6]), torch.empty_like(given[7])  # type: ignore[arg-type]
-    given += (new_h, new_A)
+        new_h, new_A = torch.empty_like(h), torch.empty_like(A)
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if _functions["step", x.dtype](_pack_step(features, H, *numbers, *pointers)):
+    if _steps[x.dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
         raise MemoryError(f"not enough memory for a step with {H} units")
     return new_h, new_A
 

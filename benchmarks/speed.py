@@ -35,13 +35,15 @@ Job = tuple[Row, Rivals]
 def interleaved(groups: list[Rivals], repeats: int, clock: Callable[[], float]) -> list[dict[str, float]]:
     """Median seconds of each rival of each group, over `repeats` rounds in which all take turns of about TURN.
 
-    A round goes through all groups, so that a busy minute of the machine does not fall on one of them alone.
+    A round goes through all groups, so that a busy minute of the machine does not fall on one of them alone, and every
+    other round goes backwards, so that the caches that a rival finds are not always left by the same one.
     """
     times: list[dict[str, list[float]]] = [{name: [] for name in rivals} for rivals in groups]
     counts: list[dict[str, int]] = [{} for _ in groups]
     for repeat in range(repeats + 1):
-        for rivals, spent, count in zip(groups, times, counts, strict=True):
-            for name, work in rivals.items():
+        order = slice(None, None, -1 if repeat % 2 else 1)
+        for rivals, spent, count in list(zip(groups, times, counts, strict=True))[order]:
+            for name, work in list(rivals.items())[order]:
                 work()  # whatever ran before had the caches
                 if repeat == 0:
                     start = clock()

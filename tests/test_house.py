@@ -10,7 +10,14 @@ import fastweights
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fastweights"
-MAY_IMPORT = {"memory": {"memory"}, "tasks": {"tasks"}}
+MAY_IMPORT = {
+    "memory": {"memory"},
+    "models": {"memory", "models"},
+    "tasks": {"tasks"},
+    "training": {"training"},
+    "paper": {"models", "paper", "tasks", "training"},
+    "report": {"report"},
+}
 
 
 def rooms_imported_by(path):

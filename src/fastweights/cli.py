@@ -1,0 +1,225 @@
+"""The verbs of the command line."""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+from rich.console import Console
+
+from .models.pretrained import NAMES, pretrained
+from .paper import retrieval, table1
+from .report import figures, pages, tables, terminal
+from .tasks import retrieval as task
+from .training.files import BadFileError, write_json, write_text
+from .training.progress import Board
+from .training.runs import RunError, RunFolder
+
+RUNS = Path("runs")
+RESULTS = Path("results")
+QUICK_EPOCHS = 15
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what the words of a command line say; the exit code."""
+    name = next((verb for verb in VERBS if list(words[: len(verb.split())]) == verb.split()), None)
+    if name is None:
+        return _help(words)
+    rest, prog = list(words[len(name.split()) :]), f"fastweights {name}"
+    try:
+        return int(tyro.cli(VERBS[name], args=rest, prog=prog, config=(tyro.conf.OmitArgPrefixes,)))
+    except KeyboardInterrupt:
+        print("\nfastweights: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    except (BadFileError, RunError, ValueError, OSError) as error:
+        print(f"fastweights: {error}", file=sys.stderr)
+        return 1
+
+
+def _help(words: Sequence[str]) -> int:
+    asked = bool(words) and words[0] in ("-h", "--help", "help")
+    out = sys.stdout if asked else sys.stderr
+    if words and not asked:
+        print(f"fastweights: no such command: {shlex.join(words[:2])}\n", file=out)
+    print("usage: fastweights COMMAND …\n\nRecurrent nets with fast weights: the paper, reproduced.\n", file=out)
+    for verb, function in VERBS.items():
+        print(f"  {verb:<18} {(function.__doc__ or '').splitlines()[0]}", file=out)
+    print("\nfastweights COMMAND --help says more.", file=out)
+    return 0 if asked else 2
+
+
+def _command() -> str:
+    return shlex.join(["fastweights", *sys.argv[1:]])
+
+
+def train_retrieval(
+    config: Annotated[retrieval.Retrieval, tyro.conf.arg(name="")] = retrieval.Retrieval(),  # noqa: B008
+    *,
+    out: Path | None = None,
+    curves: bool = False,
+    checkpoint_seconds: float = 30.0,
+    threads: int = 1,
+) -> int:
+    """Train one net on associative retrieval; the same command goes on where it was stopped.
+
+    Args:
+        out: the run folder; by default one in runs/ named after core, units and seed.
+        curves: measure the test set after every epoch as well, to be plotted (it decides nothing).
+        checkpoint_seconds: how much work a kill may lose.
+        threads: of this process.
+    """
+    torch.set_num_threads(threads)
+    folder = out or RUNS / "retrieval" / f"{config.core}-{config.units}" / f"seed-{config.seed}"
+    with Board(1) as board:
+        result = retrieval.train(
+            config,
+            folder,
+            _command(),
+            curves=curves,
+            checkpoint_seconds=checkpoint_seconds,
+            tell=lambda progress: board.update(str(folder), progress),
+        )
+    assert result is not None
+    floor = float(task.floor_error(config.pairs))
+    print(f"{folder}: {result['stopped']} after {result['epochs']} epochs, the best was {result['best_epoch']}")
+    if "test_error" in result:
+        found = f"validation error {result['validation_error']:.3%}, test error {result['test_error']:.3%}"
+        print(f"{found} (without any retrieval {floor:.2%})")
+    return 0 if result["stopped"] != "diverged" else 1
+
+
+def search_table1(*, cells: tuple[str, ...] = (), runs: Path = RUNS, results: Path = RESULTS, workers: int = 2) -> int:
+    """Find the settings of Table 1's cells on the validation set: the same grid for every cell.
+
+    Args:
+        cells: some of them, as in `fast-weights/20 lstm/50`; by default all.
+        runs: where the run folders go.
+        results: where table1-search.json goes.
+        workers: runs at a time, one thread each.
+    """
+    found, failures = table1.search(table1.parse_cells(cells), runs, workers, _command())
+    for cell, what in found.items():
+        print(f"{cell}: {what.get('chosen', 'nothing chosen')}")
+    write_json(results / "table1-search.json", {"command": _command(), "cells": found})
+    return _say_failures(failures)
+
+
+def reproduce_table1(
+    *,
+    cells: tuple[str, ...] = (),
+    recipe: Literal["tuned", "literal"] = "tuned",
+    seeds: int | None = None,
+    quick: bool = False,
+    runs: Path = RUNS,
+    results: Path = RESULTS,
+    workers: int = 2,
+) -> int:
+    """Train Table 1, associative retrieval, and show it beside the paper's numbers.
+
+    Args:
+        cells: some of them, as in `fast-weights/20 lstm/50`; by default all.
+        recipe: our settings, or the paper's words to the letter.
+        seeds: runs per cell; by default 5 for 20 units and 3 for more.
+        quick: 15 epochs and one seed: a look, not a result.
+        runs: where the run folders go.
+        results: where table1.json goes; a quick look writes none.
+        workers: runs at a time, one thread each.
+    """
+    chosen = table1.parse_cells(cells)
+    epochs, seeds = (QUICK_EPOCHS, seeds or 1) if quick else (None, seeds)
+    failures = table1.reproduce(chosen, runs, workers, _command(), recipe=recipe, seeds=seeds, epochs=epochs)
+    _publish_table1(runs, runs / table1.experiment(recipe, epochs) if quick else results, epochs)
+    return _say_failures(failures)
+
+
+def evaluate(run: tyro.conf.Positional[Path], *, split: Literal["train", "validation", "test"] = "test") -> int:
+    """Measure a trained net again, by which pair was asked for as well.
+
+    Args:
+        run: its folder.
+        split: the set to measure it on.
+    """
+    found = retrieval.evaluate(RunFolder(run), split)
+    print(f"{split}: {found.strings} strings, error {found.error:.3%}, log-likelihood {-found.loss:.5f}")
+    body = [(f"pair {place}", f"{error:.3%}") for place, error in enumerate(found.error_by_place, 1)]
+    Console().print(tables.terminal("", ("asked for", "error"), body))
+    return 0
+
+
+def ask(run: tyro.conf.Positional[str], strings: tyro.conf.Positional[tuple[str, ...]]) -> int:
+    """Ask a trained net for the digit behind a letter, and see what it paid attention to: `ask RUN c9k8j3f1??c`.
+
+    Args:
+        run: its folder, or the name of a net that comes with the package: retrieval-50.
+        strings: pairs of a letter and a digit, ?? and one of the letters; - reads them from standard input, and prints
+            no more than the answers.
+    """
+    net = pretrained(run) if run in NAMES else retrieval.load_net(RunFolder(run))
+    if strings == ("-",):
+        for answer in retrieval.ask(net, sys.stdin.read().split()):
+            print(answer.digit)
+        return 0
+    if not strings:
+        raise ValueError("strings must be at least one, as in c9k8j3f1??c")
+    console = Console()
+    for string, answer in zip(strings, retrieval.ask(net, strings), strict=True):
+        console.print(terminal.answer(string, answer.digit, answer.chances.tolist(), answer.right))
+        if answer.attention is not None:
+            console.print(terminal.attention(string, answer.attention[-1].tolist()))
+    return 0
+
+
+def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
+    """Write tables, figures and a page from what was trained: Markdown, HTML, PNG and SVG.
+
+    Args:
+        runs: where the run folders are.
+        results: where to write.
+    """
+    return 0 if _publish_table1(runs, results) else 1
+
+
+def _publish_table1(runs: Path, results: Path, epochs: int | None = None) -> bool:
+    entries = [entry for recipe in ("tuned", "literal") for entry in table1.collect(runs, recipe, epochs)]
+    if not entries:
+        print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)
+        return False
+    floor = float(task.floor_error())
+    caption = f"Test error in %. Without any retrieval: {100 * floor:.2f}."
+    title = "Table 1: associative retrieval"
+    Console().print(tables.terminal(title, tables.HEADER, tables.rows(entries), caption))
+    write_json(results / "table1.json", entries)
+    text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
+    commands = sorted({entry["command"] for entry in entries})
+    sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
+    groups = table1.curves(runs, "tuned", epochs)
+    if groups:
+        figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
+        figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
+        picture = figures.save(figure, results / "table1-curves.png")[0]
+        sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
+    write_text(results / "table1.md", pages.as_markdown(title, sections, results))
+    write_text(results / "table1.html", pages.as_html(title, sections))
+    print(f"written: {results / 'table1.html'} and, beside it, table1.md, table1.json and the figures")
+    return True
+
+
+def _say_failures(failures: dict[str, str]) -> int:
+    for name, why in failures.items():
+        print(f"fastweights: {name} failed: {why}", file=sys.stderr)
+    if failures:
+        print("fastweights: the same command runs what is missing", file=sys.stderr)
+    return 1 if failures else 0
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "train retrieval": train_retrieval,
+    "search table1": search_table1,
+    "reproduce table1": reproduce_table1,
+    "evaluate": evaluate,
+    "ask": ask,
+    "report": report,
+}

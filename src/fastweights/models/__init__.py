@@ -1,0 +1,1 @@
+"""Recurrent cores to compare: other ways to remember, called alike."""

@@ -1,0 +1,59 @@
+"""Recurrent cores by name: each takes (x, state) and gives (output, state), time first."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..memory import FastWeights
+from .associative_lstm import AssociativeLSTM
+
+CORES = ("irnn", "lstm", "a-lstm", "fast-weights")
+
+
+def make_core(
+    name: str, input_size: int, units: int, *, input_range: float = 0.0, options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A recurrent layer, initialised; the number of features that it gives is its `output_size`.
+
+    Args:
+        name: "irnn" (ReLU, W = 0.5·I), "lstm", "a-lstm" (associative, Danihelka et al. 2016) or "fast-weights".
+        input_range: the input weights start as U(-range, range); 0: as is usual for the layer, U(-1/√H, 1/√H).
+        options: more arguments of `FastWeights` or `AssociativeLSTM`.
+
+    >>> core = make_core("irnn", 10, 20)
+    >>> output, state = core(torch.randn(7, 3, 10))
+    >>> output.shape, core.output_size
+    (torch.Size([7, 3, 20]), 20)
+    """
+    options = dict(options or {})
+    if name not in CORES:
+        raise ValueError(f"core must be one of {', '.join(map(repr, CORES))}; got {name!r}")
+    if options and name in ("irnn", "lstm"):
+        raise ValueError(f"options must be empty for {name!r}, got {options}")
+    if not 0 <= input_range < math.inf:
+        raise ValueError(f"input_range must be at least 0 and finite, got {input_range}")
+    core: Any
+    if name == "irnn":
+        core = nn.RNN(input_size, units, nonlinearity="relu")
+    elif name == "lstm":
+        core = nn.LSTM(input_size, units)
+    elif name == "a-lstm":
+        core = AssociativeLSTM(input_size, units, **options)
+    else:
+        core = FastWeights(input_size, units, **options)
+    with torch.no_grad():
+        if name == "irnn":
+            nn.init.eye_(core.weight_hh_l0).mul_(0.5)
+        for parameter, values in core.named_parameters():
+            if parameter.startswith("weight_ih") and input_range:
+                values.uniform_(-input_range, input_range)
+            elif name in ("irnn", "lstm") and parameter.startswith("bias"):
+                values.zero_()
+                if name == "lstm" and "ih" in parameter:
+                    values[units : 2 * units] = 1  # remember, to begin with
+    if not hasattr(core, "output_size"):
+        core.output_size = units
+    return core  # type: ignore[no-any-return]

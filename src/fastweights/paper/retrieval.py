@@ -1,0 +1,168 @@
+"""Associative retrieval: the task, the net and the recipe of one training run, and questions to a trained net."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..models.retrieval import RetrievalNet
+from ..tasks import retrieval as task
+from ..training import supervised
+from ..training.runs import RunFolder
+from ..training.supervised import Examples, Progress, Recipe
+
+TASK = "retrieval"
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """One training run of associative retrieval."""
+
+    core: Literal["irnn", "lstm", "a-lstm", "fast-weights"] = "fast-weights"
+    """The recurrent core."""
+    units: int = 50
+    """Its size."""
+    pairs: int = 4
+    """Letter-digit pairs in a string (the paper: 4)."""
+    separators: int = 2
+    """Question marks between the pairs and the query (the paper: 2)."""
+    examples: int = task.SIZES["train"]
+    """Training strings, at most as many as the paper's."""
+    embedding_range: float = 1.0
+    """Embeddings start as U(-range, range)."""
+    input_range: float = 1.0
+    """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    decay: float = 0.9
+    """Fast weights: λ."""
+    rate: float = 0.5
+    """Fast weights: η."""
+    inner_steps: int = 1
+    """Fast weights: S."""
+    layer_norm: bool = True
+    """Fast weights: layer normalisation in the inner loop."""
+    normalize_start: bool = False
+    """Fast weights: normalise h_0 as well."""
+    settling: Literal["sustained", "identity"] = "sustained"
+    """Fast weights: the paper's method 1 or 2 of settling."""
+    training: Recipe = field(default_factory=Recipe)
+    """How to train."""
+    seed: int = 0
+    """Of the initial weights and of the order of the examples; the data are always the same."""
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values: what makes this run this run."""
+        values = dataclasses.asdict(self)
+        return {"task": TASK, **values.pop("training"), **values}
+
+    def make_net(self) -> RetrievalNet:
+        """The net, initialised from the seed."""
+        torch.manual_seed(self.seed)
+        names = ("decay", "rate", "inner_steps", "layer_norm", "normalize_start", "settling")
+        return RetrievalNet(
+            self.core,
+            self.units,
+            characters=len(task.ALPHABET),
+            answers=task.ANSWERS,
+            embedding_range=self.embedding_range,
+            input_range=self.input_range,
+            options={name: getattr(self, name) for name in names} if self.core == "fast-weights" else None,
+        )
+
+    def examples_of(self, name: str) -> Examples:
+        """The training, validation or test set."""
+        count = self.examples if name == "train" else None
+        return task.split(name, count, pairs=self.pairs, separators=self.separators)
+
+
+def train(
+    config: Retrieval,
+    path: Path,
+    command: str,
+    *,
+    until: int | None = None,
+    test: bool = True,
+    curves: bool = False,
+    checkpoint_seconds: float = 30.0,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> dict[str, Any] | None:
+    """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
+    the test set is not even made.
+    """
+    folder = RunFolder(path)
+    with folder.opened(config.settings(), command):
+        net = config.make_net()
+        splits = {name: config.examples_of(name) for name in ("train", "validation", *(["test"] if test else []))}
+        facts = {"task": TASK, "net": net.settings}
+        return supervised.fit(
+            net,
+            splits,
+            config.training,
+            folder,
+            seed=config.seed,
+            until=until,
+            curves=curves,
+            checkpoint_seconds=checkpoint_seconds,
+            tell=tell,
+            facts=facts,
+        )
+
+
+def load_config(folder: RunFolder) -> Retrieval:
+    """The settings of a run of this task."""
+    settings = dict(folder.config["settings"])
+    found = settings.pop("task", None)
+    if found != TASK:
+        raise ValueError(f"{folder.path} is a run of {found!r}, not of {TASK!r}")
+    recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(Recipe)}
+    return Retrieval(**settings, training=Recipe(**recipe))
+
+
+class Evaluation(NamedTuple):
+    """How good a trained net is on a set."""
+
+    loss: float
+    error: float
+    error_by_place: list[float]  # where the first pair was asked for, the second, …
+    strings: int
+
+
+def load_net(folder: RunFolder) -> RetrievalNet:
+    """The net of a run, with the weights of its best epoch."""
+    net = load_config(folder).make_net()
+    net.load_state_dict(folder.best()[0])
+    return net.eval()
+
+
+def evaluate(folder: RunFolder, name: str = "test") -> Evaluation:
+    """Measure the best weights of a run on the test set or another."""
+    config, net = load_config(folder), load_net(folder)
+    tokens, answers = config.examples_of(name)
+    loss, error = supervised.measure(net, (tokens, answers))
+    wrong = supervised.logits(net, tokens).argmax(1) != answers
+    return Evaluation(loss, error, task.error_by_place(tokens, config.pairs, wrong), len(tokens))
+
+
+class Answer(NamedTuple):
+    """What a net says to a string."""
+
+    digit: int
+    chances: Tensor  # (10,)
+    right: int
+    attention: Tensor | None  # (T, S, T): what inner step s of step t paid to step τ; only fast weights have it
+
+
+@torch.no_grad()
+def ask(net: RetrievalNet, strings: Sequence[str]) -> list[Answer]:
+    """The net's answers."""
+    answers = []
+    for string in strings:
+        question = task.parse(string)
+        tokens = question.tokens.unsqueeze(0)
+        chances = net(tokens).softmax(1)[0]
+        attention = net.trace(tokens).attention[0, :, :, 0] if net.settings["core"] == "fast-weights" else None
+        answers.append(Answer(int(chances.argmax()), chances, question.answer, attention))
+    return answers

@@ -1,0 +1,246 @@
+"""Table 1: associative retrieval with four cores of three sizes, and the search that found their settings."""
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ..models.cores import CORES
+from ..training.runs import RunFolder
+from ..training.supervised import Progress, Recipe
+from ..training.workers import Job, run_all
+from .retrieval import Retrieval, train
+
+SIZES = (20, 50, 100)
+PAPER = {  # test error, %
+    "irnn": (62.11, 60.23, 0.34),
+    "lstm": (60.81, 1.85, 0.0),
+    "a-lstm": (60.13, 1.62, 0.0),
+    "fast-weights": (1.81, 0.0, 0.0),
+}
+SEEDS = {20: 5, 50: 3, 100: 3}
+EPOCHS = {20: 200, 50: 100, 100: 100}
+PATIENCE = 40
+
+
+class Cell(NamedTuple):
+    """One number of the table."""
+
+    core: str
+    units: int
+
+    def __str__(self) -> str:
+        return f"{self.core}/{self.units}"
+
+    @property
+    def folder(self) -> str:
+        """Its name among run folders."""
+        return f"{self.core}-{self.units}"
+
+    @property
+    def paper(self) -> float:
+        """The paper's test error, in percent."""
+        return PAPER[self.core][SIZES.index(self.units)]
+
+
+CELLS = tuple(Cell(core, units) for units in SIZES for core in CORES)
+
+
+def parse_cells(names: Sequence[str]) -> list[Cell]:
+    """Cells by name, as in `fast-weights/20`; all of them for no names."""
+    known = {str(cell): cell for cell in CELLS}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"cells must be of {', '.join(known)}; got {name!r}")
+    return [known[name] for name in names] or list(CELLS)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the search chooses."""
+
+    lr: float
+    input_range: float
+    clip: float
+
+    def __str__(self) -> str:
+        return f"lr-{self.lr:g},range-{self.input_range:g},clip-{self.clip:g}"
+
+
+# What `search` chose for each cell, on the validation set.
+TUNED: dict[str, Setting] = {}
+
+# The search's grid, the same for every cell. Every setting is trained for RUNGS[0] epochs; the KEEP with the lowest
+# validation loss go on to RUNGS[1] epochs, where the best is chosen.
+GRID = tuple(Setting(*values) for values in itertools.product((3e-4, 1e-3, 3e-3), (0.1, 0.3, 1.0), (0.5, 5.0)))
+RUNGS = (12, 40)
+KEEP = 4
+SEARCH_SEED = 1000
+
+
+def config(cell: Cell, setting: Setting, seed: int) -> Retrieval:
+    """The run of a cell with a setting."""
+    recipe = Recipe(lr=setting.lr, clip=setting.clip, epochs=EPOCHS[cell.units], patience=PATIENCE)
+    return Retrieval(
+        core=cell.core,  # type: ignore[arg-type]
+        units=cell.units,
+        input_range=setting.input_range,
+        training=recipe,
+        seed=seed,
+    )
+
+
+def literal(cell: Cell, seed: int) -> Retrieval:
+    """The same with the initial weights that the paper's words give, and nothing added to its recipe.
+
+    All weights that are not recurrent start as U(-1/√H, 1/√H), H being the number of outgoing weights.
+    """
+    recipe = Recipe(lr=1e-3, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE)
+    return Retrieval(
+        core=cell.core,  # type: ignore[arg-type]
+        units=cell.units,
+        embedding_range=50**-0.5,
+        input_range=0.0,
+        training=recipe,
+        seed=seed,
+    )
+
+
+def train_until(
+    run: Retrieval, path: str, command: str, until: int, tell: Callable[[Progress], None]
+) -> dict[str, float]:
+    """One rung of the search for one run: its best epoch so far. The test set is not looked at."""
+    train(run, Path(path), command, until=until, test=False, tell=tell)
+    best = min(RunFolder(path).metrics, key=lambda entry: entry["validation_loss"], default={})
+    return {name: best.get(name, float("inf")) for name in ("validation_loss", "validation_error", "epoch")}
+
+
+def search(cells: Sequence[Cell], runs: Path, workers: int, command: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Find each cell's setting on the validation set: what was tried and chosen, and what failed."""
+    found: dict[str, Any] = {str(cell): {"trials": []} for cell in cells}
+    failures: dict[str, str] = {}
+    candidates = {cell: list(GRID) for cell in cells}
+    for rung, until in enumerate(RUNGS):
+        jobs = {}
+        for cell, setting in [(of, each) for of in cells for each in candidates[of]]:
+            path = runs / "search-table1" / cell.folder / str(setting)
+            arguments = {
+                "run": config(cell, setting, SEARCH_SEED),
+                "path": str(path),
+                "command": command,
+                "until": until,
+            }
+            jobs[cell, setting] = Job(f"{cell} {setting}, {until} epochs", train_until, arguments)
+        outcomes = run_all(list(jobs.values()), workers, lambda best: f"error {best['validation_error']:.2%}")
+        failures |= outcomes.failures
+        for cell in cells:
+            tried = {
+                setting: outcomes.results[jobs[cell, setting].name]
+                for setting in candidates[cell]
+                if jobs[cell, setting].name in outcomes.results
+            }
+            candidates[cell] = sorted(tried, key=lambda setting: tried[setting]["validation_loss"])[:KEEP]
+            for setting, best in tried.items():
+                trial = {**dataclasses.asdict(setting), "epochs": until, **best}
+                found[str(cell)]["trials"].append(trial)
+            if rung == len(RUNGS) - 1 and tried:
+                found[str(cell)]["chosen"] = dataclasses.asdict(candidates[cell][0])
+    return found, failures
+
+
+def reproduce(
+    cells: Sequence[Cell],
+    runs: Path,
+    workers: int,
+    command: str,
+    *,
+    recipe: Literal["tuned", "literal"] = "tuned",
+    seeds: int | None = None,
+    epochs: int | None = None,
+) -> dict[str, str]:
+    """Train the cells, each with its seeds, into run folders that `collect` reads; what failed.
+
+    Args:
+        seeds: how many; None: as many as in the published table.
+        epochs: fewer than the recipe's, for a quick look; such runs have folders of their own.
+    """
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    jobs = []
+    for cell in cells:
+        for seed in range(seeds or SEEDS[cell.units]):
+            run = literal(cell, seed) if recipe == "literal" else config(cell, TUNED[str(cell)], seed)
+            if epochs is not None:
+                run = dataclasses.replace(run, training=dataclasses.replace(run.training, epochs=epochs))
+            path = runs / experiment(recipe, epochs) / cell.folder / f"seed-{seed}"
+            arguments = {"config": run, "path": path, "command": command, "curves": cell.units == 50}
+            jobs.append(Job(f"{cell} seed {seed}", train, arguments))
+    return run_all(jobs, workers, lambda result: f"test error {result.get('test_error', 1):.2%}").failures
+
+
+def experiment(recipe: str, epochs: int | None = None) -> str:
+    """The name of its folder of runs."""
+    return f"table1-{recipe}" if epochs is None else f"table1-{recipe}-{epochs}-epochs"
+
+
+def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str, Any]]:
+    """The cells whose runs are finished: the entries of `results/table1.json`."""
+    entries = []
+    for cell in CELLS:
+        folders = [
+            RunFolder(path.parent) for path in (runs / experiment(recipe, epochs) / cell.folder).glob("*/result.json")
+        ]
+        finished = sorted(folders, key=lambda folder: folder.result["seed"])  # type: ignore[index]
+        if finished:
+            results = [folder.result or {} for folder in finished]
+            entries.append(entry(cell, recipe, results, finished[0].config["command"]))
+    return entries
+
+
+def curves(
+    runs: Path, recipe: str, epochs: int | None = None, units: int = 50
+) -> dict[str, list[list[dict[str, Any]]]]:
+    """What was measured after every epoch with this many units, by core: one list per seed."""
+    found = {}
+    for core in CORES:
+        folder = runs / experiment(recipe, epochs) / Cell(core, units).folder
+        measured = [RunFolder(path.parent).metrics for path in sorted(folder.glob("*/result.json"))]
+        if any(measured):
+            found[core] = [each for each in measured if each]
+    return found
+
+
+def entry(cell: Cell, recipe: str, results: Sequence[dict[str, Any]], command: str) -> dict[str, Any]:
+    """One cell of the table from the results of its runs; errors in percent.
+
+    A run that diverged before its first epoch was over counts as always wrong.
+    """
+    seeds = [
+        {
+            "seed": result["seed"],
+            "validation_error": 100 * result.get("validation_error", 1.0),
+            "validation_loss": result.get("validation_loss"),
+            "test_error": 100 * result.get("test_error", 1.0),
+            "epochs": result["epochs"],
+            "best_epoch": result["best_epoch"],
+            "seconds": result["seconds"],
+        }
+        for result in results
+    ]
+    errors = [seed["test_error"] for seed in seeds]
+    best = min(seeds, key=lambda seed: (seed["validation_error"], seed["validation_loss"] or 0.0))
+    return {
+        "model": cell.core,
+        "units": cell.units,
+        "recipe": recipe,
+        "paper": cell.paper,
+        "parameters": results[0]["parameters"],
+        "seeds": seeds,
+        "test_error_mean": statistics.fmean(errors),
+        "test_error_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
+        "test_error_best_validation": best["test_error"],
+        "command": command,
+    }

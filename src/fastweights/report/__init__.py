@@ -1,0 +1,1 @@
+"""Reads what was measured; writes tables, plots and pages. Trains nothing."""

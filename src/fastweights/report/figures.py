@@ -1,0 +1,72 @@
+"""Figures, as PNG and SVG."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+Curve = Sequence[Mapping[str, Any]]  # the metrics of one run
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """As PNG and SVG, whole or not at all; the files written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    for suffix in (".png", ".svg"):
+        target = path.with_suffix(suffix)
+        temporary = target.with_name(f".{target.stem}{suffix}")
+        metadata = {"Date": None} if suffix == ".svg" else None
+        figure.savefig(temporary, dpi=150, metadata=metadata)
+        temporary.replace(target)
+        written.append(target)
+    pyplot.close(figure)
+    return written
+
+
+def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, sign: float = 1.0) -> Figure:
+    """A metric against epochs: the mean over the runs of a group as a line, from the least to the greatest as a band.
+
+    A run that ended early stays where it ended.
+    """
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, runs in groups.items():
+        epochs = max(len(run) for run in runs)
+        values = [[sign * run[min(epoch, len(run) - 1)][metric] for run in runs] for epoch in range(epochs)]
+        steps = range(1, epochs + 1)
+        (line,) = axes.plot(steps, [sum(each) / len(each) for each in values], label=f"{name} ({len(runs)} seeds)")
+        axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color=line.get_color(), alpha=0.2)
+    axes.set_xlabel("epochs")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def finish(figure: Figure, title: str) -> Figure:
+    """With a legend and a title."""
+    axes = figure.axes[0]
+    axes.set_title(title)
+    axes.legend()
+    return figure
+
+
+def heat_map(
+    values: Sequence[Sequence[float]], x: Sequence[float], y: Sequence[float], labels: tuple[str, str], title: str
+) -> Figure:
+    """Numbers (len(y), len(x)) in percent, as colours with the numbers written on them."""
+    figure, axes = pyplot.subplots(figsize=(1.1 * len(x) + 1.5, 0.8 * len(y) + 1.5), layout="constrained")
+    axes.imshow(values, cmap="viridis_r", vmin=0, vmax=65, origin="lower", aspect="auto")
+    axes.set_xticks(range(len(x)), [f"{each:g}" for each in x])
+    axes.set_yticks(range(len(y)), [f"{each:g}" for each in y])
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    for row, across in enumerate(values):
+        for column, value in enumerate(across):
+            shade = "white" if value > 35 else "black"
+            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=shade)
+    axes.set_title(title)
+    return figure

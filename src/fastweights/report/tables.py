@@ -1,0 +1,64 @@
+"""Tables of results beside the paper's numbers, for terminals and for pages.
+
+An entry is what `results/table1.json` is a list of: a cell of a table with the results of its seeds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+Entry = Mapping[str, Any]
+HEADER = (
+    "model",
+    "units",
+    "ours: mean ± std",
+    "best seed on validation",
+    "the paper",
+    "seeds",
+    "parameters",
+    "s/epoch",
+)
+
+
+def rows(entries: Sequence[Entry], decimals: int = 2) -> list[tuple[str, ...]]:
+    """One row of text per entry; errors in percent."""
+    found: list[tuple[str, ...]] = []
+    for entry in entries:
+        seeds = entry["seeds"]
+        per_epoch = sum(seed["seconds"] for seed in seeds) / max(1, sum(seed["epochs"] for seed in seeds))
+        found.append(
+            (
+                f"{entry['model']}" + (f" ({entry['recipe']})" if entry["recipe"] != "tuned" else ""),
+                f"{entry['units']}",
+                f"{entry['test_error_mean']:.{decimals}f} ± {entry['test_error_std']:.{decimals}f}",
+                f"{entry['test_error_best_validation']:.{decimals}f}",
+                f"{entry['paper']:g}",
+                f"{len(seeds)}",
+                f"{entry['parameters']:,}",
+                f"{per_epoch:.1f}",
+            )
+        )
+    return found
+
+
+def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """As Markdown.
+
+    >>> print(markdown(("a", "b"), [("1", "2")]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = ["| " + " | ".join(row) + " |" for row in (header, *body)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def terminal(title: str, header: Sequence[str], body: Sequence[Sequence[str]], caption: str = "") -> Table:
+    """For a terminal."""
+    table = Table(title=title, caption=caption or None, caption_justify="left", title_justify="left")
+    for number, name in enumerate(header):
+        table.add_column(name, justify="left" if number == 0 else "right")
+    for row in body:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,99 @@
+"""Shows people how far training runs are: bars with time left in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from .supervised import Progress
+
+
+def duration(seconds: float) -> str:
+    """In words of one or two parts: `45 s`, `12 min`, `3 h 05 min`.
+
+    >>> duration(45), duration(750), duration(11100)
+    ('45 s', '12 min', '3 h 05 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
+
+
+class Board:
+    """Tells how `total` runs are doing, some of them at once."""
+
+    def __init__(self, total: int, every: float = 60.0) -> None:
+        self.total, self.finished, self.every = total, 0, every
+        self.running: dict[str, Progress] = {}
+        self.started, self.said = time.monotonic(), time.monotonic()
+        self.bars: Bars | None = None
+        if sys.stderr.isatty():
+            self.bars = Bars(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+        self.tasks = {}
+        if self.bars and total > 1:
+            self.tasks[""] = self.bars.add_task("all runs", total=total, note="")
+
+    def __enter__(self) -> "Board":
+        if self.bars:
+            self.bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def update(self, name: str, progress: Progress) -> None:
+        """A run got this far."""
+        before = self.running.get(name)
+        self.running[name] = progress
+        error = progress.metrics.get("validation_error")
+        note = f"{progress.updates_per_second:.0f} updates/s"
+        note = note if error is None else f"epoch {progress.epoch}, error {error:.2%}, {note}"
+        if self.bars:
+            if name not in self.tasks:
+                self.tasks[name] = self.bars.add_task(name, total=progress.of, note="")
+            self.bars.update(self.tasks[name], completed=progress.updates, note=note)
+            if "" in self.tasks:
+                self.bars.update(self.tasks[""], completed=round(self._done(), 2))
+        elif self.total == 1 and (before is None or progress.epoch > before.epoch) and progress.epoch:
+            left = (progress.of - progress.updates) / max(progress.updates_per_second, 1e-9)
+            self._say(f"{name}: {note}, {duration(left)} left")
+        elif self.total > 1 and time.monotonic() - self.said > self.every:
+            self._say(f"{self.finished} of {self.total} runs done, {self._left()} left; now {', '.join(self.running)}")
+
+    def done(self, name: str, note: str) -> None:
+        """A run is over."""
+        self.finished += 1
+        self.running.pop(name, None)
+        if self.bars:
+            if name in self.tasks:
+                self.bars.remove_task(self.tasks.pop(name))
+            if "" in self.tasks:
+                self.bars.update(self.tasks[""], completed=round(self._done(), 2))
+            self.bars.console.print(f"{name}: {note}", highlight=False)
+        else:
+            self._say(f"{name}: {note}")
+
+    def _done(self) -> float:
+        return self.finished + sum(progress.updates / progress.of for progress in self.running.values())
+
+    def _left(self) -> str:
+        done = self._done()
+        return duration((time.monotonic() - self.started) * (self.total - done) / done) if done else "an unknown time"
+
+    def _say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+        self.said = time.monotonic()

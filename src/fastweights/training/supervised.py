@@ -1,0 +1,269 @@
+"""Learning from examples: a plain loop over batches that can be killed at any moment and goes on where it was."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .files import BadFileError
+from .runs import RunFolder
+
+Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train."""
+
+    lr: float = 1e-3
+    """Adam's learning rate."""
+    epochs: int = 20
+    """Passes through the training set."""
+    batch: int = 128
+    """Examples per update."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0: any."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """What becomes of the learning rate: it stays, or falls to zero along a cosine."""
+    patience: int = 0
+    """Stop after this many epochs without a lower validation loss; 0: never."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch", 1), ("patience", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip must be at least 0 and finite, got {self.clip}")
+        if self.schedule not in ("constant", "cosine"):
+            raise ValueError(f"schedule must be 'constant' or 'cosine', got {self.schedule!r}")
+
+
+class Progress(NamedTuple):
+    """Where a run is."""
+
+    updates: int
+    of: int
+    epoch: int  # finished
+    epochs: int
+    metrics: dict[str, float]  # of the last epoch; empty before
+    updates_per_second: float
+
+
+class Measured(NamedTuple):
+    loss: float  # mean negative log-likelihood
+    error: float  # share of wrong answers
+
+
+@torch.no_grad()
+def logits(model: nn.Module, inputs: Tensor, batch: int = 2000) -> Tensor:
+    """What the model says to all inputs, a batch at a time: (n, classes)."""
+    was_training = model.training
+    model.eval()
+    said = torch.cat([model(part) for part in inputs.split(batch)])
+    model.train(was_training)
+    return said
+
+
+def measure(model: nn.Module, examples: Examples) -> Measured:
+    """Loss and error on a set."""
+    inputs, classes = examples
+    said = logits(model, inputs)
+    wrong = said.argmax(1) != classes
+    return Measured(functional.cross_entropy(said.double(), classes).item(), wrong.double().mean().item())
+
+
+class _Position:
+    """Where a run is, all of it: what is saved and what a killed run goes on from."""
+
+    def __init__(self, seed: int) -> None:
+        self.epoch, self.batch, self.updates, self.seconds = 0, 0, 0, 0.0
+        self.loss_sum, self.wrong_sum = 0.0, 0
+        self.best_epoch, self.best_loss = 0, math.inf
+        self.generator = torch.Generator().manual_seed(seed)  # as it was at the beginning of the epoch
+
+    def facts(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "generator"}
+
+
+def fit(
+    model: nn.Module,
+    splits: Mapping[str, Examples],
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    seed: int,
+    until: int | None = None,
+    curves: bool = False,
+    checkpoint_seconds: float = 30.0,
+    tell: Callable[[Progress], None] = lambda progress: None,
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, Any] | None:
+    """Train in a folder that is `opened`; the result, or None if it stopped at epoch `until`, to be gone on with.
+
+    The best epoch is the one with the lowest loss on `splits["validation"]`; `splits["test"]`, if there is one, is
+    measured with the weights of that epoch at the end (and after every epoch, to be looked at later, with `curves`),
+    and decides nothing.
+
+    Args:
+        seed: of the order of the examples.
+        checkpoint_seconds: a kill loses no more than this much work.
+        tell: is told about twice a second where the run is.
+        facts: saved beside the best weights.
+    """
+    done = folder.result
+    if done is not None:
+        return done
+    inputs, classes = splits["train"]
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.lr, fused=True)
+    at = _restore(model, optimizer, folder, seed)
+    batches = math.ceil(len(inputs) / recipe.batch)
+    folder.keep_metrics(at.epoch)
+    measured = dict(folder.metrics[-1]) if at.epoch else {}
+    writer = _tensorboard(folder, at.epoch)
+    started, last_saved, last_told, updates_before = time.monotonic(), time.monotonic(), -math.inf, at.updates
+    seconds_before, stopped = at.seconds, _stopped(at, recipe)
+
+    def save() -> None:
+        nonlocal last_saved
+        at.seconds = seconds_before + time.monotonic() - started
+        folder.save_checkpoint(*_snapshot(model, optimizer, at))
+        last_saved = time.monotonic()
+
+    while not stopped and (until is None or at.epoch < until):
+        shuffled = at.generator.clone_state()
+        order = torch.randperm(len(inputs), generator=shuffled).split(recipe.batch)
+        while at.batch < batches and not stopped:
+            for group in optimizer.param_groups:
+                group["lr"] = _learning_rate(recipe, at.updates, recipe.epochs * batches)
+            chosen = order[at.batch]
+            said = model(inputs[chosen])
+            loss = functional.cross_entropy(said, classes[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            if recipe.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            optimizer.step()
+            at.loss_sum += loss.item() * len(chosen)
+            at.wrong_sum += int((said.argmax(1) != classes[chosen]).sum())
+            at.batch, at.updates = at.batch + 1, at.updates + 1
+            if not math.isfinite(at.loss_sum):
+                stopped = "diverged"
+            now = time.monotonic()
+            if now - last_told > 0.5:
+                speed = (at.updates - updates_before) / (now - started)
+                tell(Progress(at.updates, recipe.epochs * batches, at.epoch, recipe.epochs, measured, speed))
+                last_told = now
+            if now - last_saved > checkpoint_seconds and not stopped:
+                save()
+        if stopped:
+            break
+        at.epoch, at.batch, at.generator = at.epoch + 1, 0, shuffled
+        measured = {"epoch": at.epoch, "updates": at.updates}
+        measured |= {"train_loss": at.loss_sum / len(inputs), "train_error": at.wrong_sum / len(inputs)}
+        at.loss_sum, at.wrong_sum = 0.0, 0
+        for name in ("validation", "test") if curves else ("validation",):
+            found = measure(model, splits[name])
+            measured |= {f"{name}_loss": found.loss, f"{name}_error": found.error}
+        if not math.isfinite(measured["validation_loss"]):
+            stopped = "diverged"
+            break
+        if measured["validation_loss"] < at.best_loss:
+            at.best_epoch, at.best_loss = at.epoch, measured["validation_loss"]
+            folder.save_best(model.state_dict(), {**(facts or {}), "epoch": at.epoch})
+        measured["seconds"] = seconds_before + time.monotonic() - started
+        folder.add_metrics(measured)
+        for name, value in measured.items():
+            writer.add_scalar(name, value, at.epoch)
+        save()
+        stopped = _stopped(at, recipe)
+        speed = (at.updates - updates_before) / (time.monotonic() - started)
+        tell(Progress(at.updates, recipe.epochs * batches, at.epoch, recipe.epochs, measured, speed))
+        last_told = time.monotonic()
+    writer.close()
+    if not stopped:
+        return None
+    result = _result(model, splits, folder, at, stopped, seed)
+    folder.finish(result)
+    return result
+
+
+def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:
+    if recipe.schedule == "constant":
+        return recipe.lr
+    return recipe.lr * (1 + math.cos(math.pi * update / updates)) / 2
+
+
+def _stopped(at: _Position, recipe: Recipe) -> str:
+    """Why the run is over, or nothing."""
+    if at.epoch >= recipe.epochs:
+        return "finished"
+    if recipe.patience and at.epoch - at.best_epoch >= recipe.patience:
+        return "no progress"
+    return ""
+
+
+def _result(
+    model: nn.Module, splits: Mapping[str, Examples], folder: RunFolder, at: _Position, stopped: str, seed: int
+) -> dict[str, Any]:
+    result: dict[str, Any] = {"seed": seed, "stopped": stopped, "epochs": at.epoch, "best_epoch": at.best_epoch}
+    result["updates"] = at.updates
+    result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    if at.best_epoch:
+        model.load_state_dict(folder.best()[0])
+        for name in ("validation", "test"):
+            if name in splits:
+                found = measure(model, splits[name])
+                result |= {f"{name}_loss": found.loss, f"{name}_error": found.error}
+    result["seconds"] = at.seconds
+    return result
+
+
+def _named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, parameter in model.named_parameters():
+        yield name, optimizer.state.get(parameter, {})
+
+
+def _snapshot(
+    model: nn.Module, optimizer: torch.optim.Optimizer, at: _Position
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, state in _named_state(model, optimizer):
+        tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
+    tensors["generator.order"], tensors["generator.torch"] = at.generator.get_state(), torch.get_rng_state()
+    return tensors, at.facts()
+
+
+def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, folder: RunFolder, seed: int) -> _Position:
+    """Put model, optimiser and generators where the folder's checkpoint has them."""
+    at, saved = _Position(seed), folder.checkpoint()
+    if saved is None:
+        return at
+    tensors, facts = saved
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+    try:
+        model.load_state_dict(under("model."))
+        for name, parameter in model.named_parameters():
+            optimizer.state[parameter] = under(f"optimizer.{name}.")
+        vars(at).update({name: facts[name] for name in at.facts()})
+        at.generator.set_state(tensors["generator.order"])
+        torch.set_rng_state(tensors["generator.torch"])
+    except (KeyError, RuntimeError) as error:
+        what = str(error).splitlines()[0]
+        raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error
+    return at
+
+
+def _tensorboard(folder: RunFolder, epoch: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(folder.path, purge_step=epoch + 1 if epoch else None)

@@ -1,6 +1,8 @@
 """Files are whole or not there."""
 
+import errno
 import json
+import os
 
 import pytest
 import torch
@@ -22,16 +24,16 @@ def test_tensors_and_facts_both_ways(tmp_path):
     assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items())
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "value.json"
     files.write_json(path, 1)
 
-    def half(temporary):
-        temporary.write_text("ha")
-        raise OSError(28, "No space left on device")
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(OSError, match="No space left"):
-        files.write_atomically(path, half)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"value\.json could not be written \(No space left on device\)"):
+        files.write_json(path, 2)
     assert files.read_json(path) == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["value.json"]
 

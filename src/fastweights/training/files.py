@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,28 @@ class BadFileError(Exception):
     """A file that cannot be read for what it should be; the message says which, and what to do."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Have `write` make a file beside `path`, then let it take its place: at no moment is there half a file."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Into a file beside `path` first, which then takes its place: at no moment is there half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
     temporary = Path(name)
     try:
-        write(temporary)
-        with temporary.open("rb+") as file:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"{path} could not be written ({error.strerror}); what was there is still there"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: object) -> None:
@@ -69,8 +70,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: object) -> None:
     """Tensors, and facts about them as JSON, in one safetensors file."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    metadata = {"facts": json.dumps(facts)}
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(contiguous, temporary, metadata))
+    content = safetensors.torch.save(contiguous, {"facts": json.dumps(facts)})
+    write_bytes(path, content)
 
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[str, Tensor], Any]:

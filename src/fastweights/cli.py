@@ -12,7 +12,7 @@ from rich.console import Console
 
 from .models.pretrained import NAMES, pretrained
 from .paper import retrieval, table1
-from .report import figures, pages, tables, terminal
+from .report import pages, tables, terminal
 from .tasks import retrieval as task
 from .training.files import BadFileError, write_json, write_text
 from .training.progress import Board
@@ -183,6 +183,8 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
 
 
 def _publish_table1(runs: Path, results: Path, epochs: int | None = None) -> bool:
+    from .report import figures  # which is slow to load
+
     entries = [entry for recipe in ("tuned", "literal") for entry in table1.collect(runs, recipe, epochs)]
     if not entries:
         print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)

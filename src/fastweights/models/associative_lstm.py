@@ -81,7 +81,7 @@ def read(memory: Tensor, keys: Tensor) -> Tensor:
     """What the memory (2, copies, N, B) has under keys (2, K, copies, N, B), averaged over the copies: (2, K, N, B).
 
     The conjugate of a key of modulus 1 gives back what was stored under that key, and noise from everything else. The
-    noise differs from copy to copy, so the average has a variance of (items - 1) / copies.
+    noise differs from copy to copy: for values of modulus 1, the average has a variance of (items - 1) / copies.
     """
     return complex_product(keys, memory.unsqueeze(1)).mean(2)
 
@@ -96,8 +96,7 @@ class AssociativeLSTM(nn.Module):
         h = g_o ⊙ bound(mean_s(P_s r_o ⊛ c_s))                                          of every head
 
     where all that has a hat is an affine map of x and the last h. Keys to read by are learned apart from those to
-    write by, so neither is conjugated. The paper does not spell out how several heads make one h: here their outputs
-    are concatenated.
+    write by, so neither is conjugated. That the outputs of the heads are concatenated is our reading of the paper.
 
     Args:
         input_size: features of x.

@@ -22,7 +22,7 @@ PAPER = {  # test error, %
     "fast-weights": (1.81, 0.0, 0.0),
 }
 SEEDS = {20: 5, 50: 3, 100: 3}
-EPOCHS = {20: 200, 50: 100, 100: 100}
+EPOCHS = {20: 200, 50: 100, 100: 60}
 PATIENCE = 40
 
 
@@ -76,7 +76,7 @@ TUNED: dict[str, Setting] = {}
 # The search's grid, the same for every cell. Every setting is trained for RUNGS[0] epochs; the KEEP with the lowest
 # validation loss go on to RUNGS[1] epochs, where the best is chosen.
 GRID = tuple(Setting(*values) for values in itertools.product((3e-4, 1e-3, 3e-3), (0.1, 0.3, 1.0), (0.5, 5.0)))
-RUNGS = (12, 40)
+RUNGS = (10, 30)
 KEEP = 4
 SEARCH_SEED = 1000
 
@@ -114,7 +114,8 @@ def train_until(
 ) -> dict[str, float]:
     """One rung of the search for one run: its best epoch so far. The test set is not looked at."""
     train(run, Path(path), command, until=until, test=False, tell=tell)
-    best = min(RunFolder(path).metrics, key=lambda entry: entry["validation_loss"], default={})
+    measured = [entry for entry in RunFolder(path).metrics if entry["epoch"] <= until]
+    best = min(measured, key=lambda entry: entry["validation_loss"], default={})
     return {name: best.get(name, float("inf")) for name in ("validation_loss", "validation_error", "epoch")}
 
 

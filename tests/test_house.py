@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "models": {"memory", "models"},
     "tasks": {"tasks"},
     "training": {"training"},
-    "paper": {"models", "paper", "tasks", "training"},
+    "paper": {"models", "paper", "report", "tasks", "training"},
     "report": {"report"},
 }
 

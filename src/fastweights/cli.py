@@ -11,10 +11,11 @@ import tyro
 from rich.console import Console
 
 from .models.pretrained import NAMES, pretrained
+from .paper import claims as paper_claims
 from .paper import retrieval, table1
-from .report import pages, tables, terminal
+from .report import tables, terminal
 from .tasks import retrieval as task
-from .training.files import BadFileError, write_json, write_text
+from .training.files import BadFileError, write_json
 from .training.progress import Board
 from .training.runs import RunError, RunFolder
 
@@ -131,7 +132,23 @@ def reproduce_table1(
     chosen = table1.parse_cells(cells)
     epochs, seeds = (QUICK_EPOCHS, seeds or 1) if quick else (None, seeds)
     failures = table1.reproduce(chosen, runs, workers, _command(), recipe=recipe, seeds=seeds, epochs=epochs)
-    _publish_table1(runs, runs / table1.experiment(recipe, epochs) if quick else results, epochs)
+    table1.publish(runs, runs / table1.experiment(recipe, epochs) if quick else results, epochs)
+    return _say_failures(failures)
+
+
+def reproduce_claims(
+    *, claims: tuple[str, ...] = (), runs: Path = RUNS, results: Path = RESULTS, workers: int = 2
+) -> int:
+    """Try what the paper's text says about associative retrieval: η and λ, inner steps, ways of settling.
+
+    Args:
+        claims: some of robust, "inner steps", settling; by default all.
+        runs: where the run folders go.
+        results: where claims.json, its figures and its page go.
+        workers: runs at a time, one thread each.
+    """
+    failures = paper_claims.reproduce(claims, runs, workers, _command())
+    paper_claims.publish(runs, results)
     return _say_failures(failures)
 
 
@@ -179,34 +196,8 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
         runs: where the run folders are.
         results: where to write.
     """
-    return 0 if _publish_table1(runs, results) else 1
-
-
-def _publish_table1(runs: Path, results: Path, epochs: int | None = None) -> bool:
-    from .report import figures  # which is slow to load
-
-    entries = [entry for recipe in ("tuned", "literal") for entry in table1.collect(runs, recipe, epochs)]
-    if not entries:
-        print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)
-        return False
-    floor = float(task.floor_error())
-    caption = f"Test error in %. Without any retrieval: {100 * floor:.2f}."
-    title = "Table 1: associative retrieval"
-    Console().print(tables.terminal(title, tables.HEADER, tables.rows(entries), caption))
-    write_json(results / "table1.json", entries)
-    text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
-    commands = sorted({entry["command"] for entry in entries})
-    sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
-    groups = table1.curves(runs, "tuned", epochs)
-    if groups:
-        figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
-        figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
-        picture = figures.save(figure, results / "table1-curves.png")[0]
-        sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
-    write_text(results / "table1.md", pages.as_markdown(title, sections, results))
-    write_text(results / "table1.html", pages.as_html(title, sections))
-    print(f"written: {results / 'table1.html'} and, beside it, table1.md, table1.json and the figures")
-    return True
+    published = [table1.publish(runs, results), paper_claims.publish(runs, results)]
+    return 0 if any(published) else 1
 
 
 def _say_failures(failures: dict[str, str]) -> int:
@@ -221,6 +212,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "train retrieval": train_retrieval,
     "search table1": search_table1,
     "reproduce table1": reproduce_table1,
+    "reproduce claims": reproduce_claims,
     "evaluate": evaluate,
     "ask": ask,
     "report": report,

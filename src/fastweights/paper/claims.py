@@ -2,14 +2,17 @@
 
 import dataclasses
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..report import pages
+from ..training.files import write_json, write_text
 from ..training.runs import RunFolder
 from ..training.workers import Job, run_all
 from .retrieval import Retrieval, train
-from .table1 import TUNED, Cell, config
+from .table1 import TUNED, Cell, config, curves
 
 RATES = (0.1, 0.25, 0.5, 1.0, 2.0)
 DECAYS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -113,3 +116,71 @@ def updates_to(curve: Sequence[Mapping[str, Any]], threshold: float) -> int | No
     20
     """
     return next((entry["updates"] for entry in curve if entry["validation_error"] <= threshold), None)
+
+
+def publish(runs: Path, results: Path) -> bool:
+    """Write `claims.json`, a page and the figures of what is finished; whether there was anything."""
+    from ..report import figures  # which is slow to load
+
+    entries = collect(runs)
+    if not entries:
+        print(f"fastweights: no finished runs of the claims in {runs}: fastweights reproduce claims", file=sys.stderr)
+        return False
+    write_json(results / "claims.json", entries)
+    sections = []
+    body: list[tuple[str, ...]]
+    header: tuple[str, ...]
+    for norm, words in ((True, "with"), (False, "without")):
+        found = {
+            (entry["rate"], entry["decay"]): entry["test_error_mean"]
+            for entry in entries
+            if entry["claim"] == "robust" and entry["layer_norm"] is norm
+        }
+        rates, decays = sorted({rate for rate, _ in found}), sorted({decay for _, decay in found})
+        if len(found) == len(rates) * len(decays) > 0:
+            errors = [[found[rate, decay] for decay in decays] for rate in rates]
+            title = f"Test error in %, {words} layer normalisation"
+            figure = figures.heat_map(errors, decays, rates, ("decay λ", "rate η"), title)
+            picture = figures.save(figure, results / f"claims-{words}-norm.png")[0]
+            sections.append(pages.Section(f"Rate and decay, {words} layer normalisation", figure=picture))
+    header = ("variant", "test error, mean ± std", "seeds")
+    for claim in ("inner steps", "settling"):
+        body = [
+            (
+                entry["variant"],
+                f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}",
+                str(len(entry["seeds"])),
+            )
+            for entry in entries
+            if entry["claim"] == claim
+        ]
+        if body:
+            sections.append(pages.Section(claim.capitalize(), header=header, rows=body))
+    body = convergence(curves(runs, "tuned"))
+    if body:
+        header = ("core", *(f"updates to {threshold:.0%} error" for threshold in THRESHOLDS))
+        sections.append(
+            pages.Section("Updates until the validation error is as low, 50 units", header=header, rows=body)
+        )
+    commands = sorted({entry["command"] for entry in entries})
+    sections.append(pages.Section("Commands", commands=commands))
+    title = "Associative retrieval: what the paper says, tried"
+    write_text(results / "claims.md", pages.as_markdown(title, sections, results))
+    write_text(results / "claims.html", pages.as_html(title, sections))
+    print(f"written: {results / 'claims.html'} and, beside it, claims.md, claims.json and the figures")
+    return True
+
+
+def convergence(measured: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> list[tuple[str, ...]]:
+    """A row per core: the least and the most updates that its seeds needed to each threshold."""
+    rows = []
+    for core, runs in measured.items():
+        row = [core]
+        for threshold in THRESHOLDS:
+            needed = [updates_to(run, threshold) for run in runs]
+            reached = sorted(each for each in needed if each is not None)
+            never = len(needed) - len(reached)
+            span = f"{reached[0]:,} to {reached[-1]:,}" if reached else ""
+            row.append(", ".join(filter(None, (span, f"never in {never} of {len(needed)}" if never else ""))))
+        rows.append(tuple(row))
+    return rows

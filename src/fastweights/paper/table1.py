@@ -3,12 +3,18 @@
 import dataclasses
 import itertools
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rich.console import Console
+
 from ..models.cores import CORES
+from ..report import pages, tables
+from ..tasks.retrieval import floor_error
+from ..training.files import write_json, write_text
 from ..training.runs import RunFolder
 from ..training.supervised import Progress, Recipe
 from ..training.workers import Job, run_all
@@ -245,3 +251,31 @@ def entry(cell: Cell, recipe: str, results: Sequence[dict[str, Any]], command: s
         "test_error_best_validation": best["test_error"],
         "command": command,
     }
+
+
+def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
+    """Show what is finished, and write `table1.json`, a page and the figure of it; whether there was anything."""
+    from ..report import figures  # which is slow to load
+
+    entries = [found for recipe in ("tuned", "literal") for found in collect(runs, recipe, epochs)]
+    if not entries:
+        print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)
+        return False
+    floor = float(floor_error())
+    caption = f"Test error in %. Without any retrieval: {100 * floor:.2f}."
+    title = "Table 1: associative retrieval"
+    Console().print(tables.terminal(title, tables.HEADER, tables.rows(entries), caption))
+    write_json(results / "table1.json", entries)
+    text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
+    commands = sorted({found["command"] for found in entries})
+    sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
+    groups = curves(runs, "tuned", epochs)
+    if groups:
+        figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
+        figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
+        picture = figures.save(figure, results / "table1-curves.png")[0]
+        sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
+    write_text(results / "table1.md", pages.as_markdown(title, sections, results))
+    write_text(results / "table1.html", pages.as_html(title, sections))
+    print(f"written: {results / 'table1.html'} and, beside it, table1.md, table1.json and the figures")
+    return True

@@ -1,7 +1,9 @@
 """Independent runs side by side: local processes, one thread each."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -78,8 +80,17 @@ def run_all(jobs: Sequence[Job], workers: int, describe: Callable[[Any], str] = 
     return outcomes
 
 
+def _end_with_parent() -> None:
+    """Leave at once when the parent is gone, however it went: the same command will go on from the checkpoint."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _work(job: Job, pipe: Connection) -> None:
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
 
     def tell(progress: Progress) -> None:

@@ -1,0 +1,98 @@
+"""Table 1: its cells are the paper's, the search looks at validation alone, and the table says what the runs say."""
+
+import dataclasses
+import json
+import statistics
+
+import pytest
+
+from fastweights.paper import table1
+from fastweights.paper.table1 import Cell, Setting
+from fastweights.training.runs import RunFolder
+
+CELL = Cell("fast-weights", 50)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The table with runs of seconds."""
+    full = table1.config
+
+    def config(cell, setting, seed):
+        run = full(cell, setting, seed)
+        training = dataclasses.replace(run.training, epochs=3)
+        return dataclasses.replace(run, pairs=1, examples=500, training=training)
+
+    monkeypatch.setattr(table1, "config", config)
+    monkeypatch.setattr(table1, "GRID", (Setting(1e-2, 1.0, 1.0), Setting(1e-4, 0.1, 1.0)))
+    monkeypatch.setattr(table1, "RUNGS", (1, 2))
+    monkeypatch.setattr(table1, "KEEP", 1)
+    monkeypatch.setattr(table1, "TUNED", {str(cell): Setting(1e-2, 1.0, 1.0) for cell in table1.CELLS})
+
+
+def test_the_papers_numbers():
+    assert len(table1.CELLS) == 12
+    assert {str(cell): cell.paper for cell in table1.CELLS}["a-lstm/50"] == 1.62
+    assert table1.parse_cells(()) == list(table1.CELLS)
+    assert table1.parse_cells(["lstm/20"]) == [Cell("lstm", 20)]
+    with pytest.raises(ValueError, match="cells must be of irnn/20, .*; got 'lstm/21'"):
+        table1.parse_cells(["lstm/21"])
+
+
+def test_every_cell_is_tuned_on_the_same_grid():
+    assert len(set(table1.GRID)) == len(table1.GRID) == 18
+    for setting in table1.GRID:
+        run = table1.config(CELL, setting, 3)
+        assert (run.training.lr, run.input_range, run.training.clip) == (setting.lr, setting.input_range, setting.clip)
+        assert (run.core, run.units, run.seed, run.examples, run.pairs) == ("fast-weights", 50, 3, 100_000, 4)
+
+
+def test_the_search_narrows_the_field_on_validation(small, tmp_path):
+    found, failures = table1.search([CELL], tmp_path, 2, "the command")
+    assert failures == {}
+    trials = found["fast-weights/50"]["trials"]
+    assert [(trial["lr"], trial["epochs"]) for trial in trials] == [(1e-2, 1), (1e-4, 1), (1e-2, 2)]
+    assert found["fast-weights/50"]["chosen"] == {"lr": 1e-2, "input_range": 1.0, "clip": 1.0}
+    for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
+        assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
+    again, _ = table1.search([CELL], tmp_path, 2, "the command")
+    assert again == found
+
+
+def test_the_table_says_what_the_runs_say(small, tmp_path):
+    failures = table1.reproduce([CELL], tmp_path, 2, "the command", seeds=3)
+    assert failures == {}
+    (entry,) = table1.collect(tmp_path, "tuned")
+    results = [RunFolder(tmp_path / "table1-tuned" / "fast-weights-50" / f"seed-{seed}").result for seed in range(3)]
+    errors = [100 * result["test_error"] for result in results]
+    assert len(set(errors)) == 3
+    assert entry["test_error_mean"] == pytest.approx(statistics.mean(errors))
+    assert entry["test_error_std"] == pytest.approx(statistics.stdev(errors))
+    best = min(results, key=lambda result: (result["validation_error"], result["validation_loss"]))
+    assert entry["test_error_best_validation"] == 100 * best["test_error"]
+    assert [seed["seed"] for seed in entry["seeds"]] == [0, 1, 2]
+    assert (entry["model"], entry["units"], entry["recipe"], entry["paper"]) == ("fast-weights", 50, "tuned", 0.0)
+    assert entry["command"] == "the command"
+
+    assert table1.publish(tmp_path, tmp_path / "results")
+    assert json.loads((tmp_path / "results" / "table1.json").read_text()) == [entry]
+    page = (tmp_path / "results" / "table1.md").read_text()
+    assert f"| fast-weights | 50 | {entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f} |" in page
+    assert "Without any retrieval: 61.65" in page
+    assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in page
+    assert (tmp_path / "results" / "table1-curves.svg").exists()
+    assert "data:image/png;base64," in (tmp_path / "results" / "table1.html").read_text()
+
+
+def test_a_run_that_diverged_counts_as_wrong():
+    good = {"seed": 0, "validation_error": 0.1, "validation_loss": 0.3, "test_error": 0.2}
+    good |= {"epochs": 2, "best_epoch": 2, "seconds": 1.0, "parameters": 5}
+    bad = {"seed": 1, "epochs": 0, "best_epoch": 0, "seconds": 1.0, "parameters": 5}
+    entry = table1.entry(CELL, "tuned", [good, bad], "")
+    assert entry["test_error_mean"] == pytest.approx(60)
+    assert entry["test_error_best_validation"] == pytest.approx(20)
+
+
+def test_nothing_to_publish(tmp_path, capsys):
+    assert not table1.publish(tmp_path, tmp_path / "results")
+    assert "no finished runs of Table 1" in capsys.readouterr().err

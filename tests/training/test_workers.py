@@ -1,0 +1,62 @@
+"""Runs side by side: one that fails or dies does not stop the others, and all is told."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs
+import pytest
+
+from fastweights.training.workers import Job, run_all
+
+
+def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
+    work = [Job(f"double {number}", jobs.double, {"number": number}) for number in range(3)]
+    work[1:1] = [Job("fails", jobs.fail), Job("dies", jobs.die)]
+    outcomes = run_all(work, 2, lambda result: f"got {result}")
+    assert outcomes.results == {"double 0": 0, "double 1": 2, "double 2": 4}
+    assert outcomes.failures == {
+        "fails": "ValueError: number must be at least 1, got 0",
+        "dies": "its process was killed (SIGKILL)",
+    }
+    said = capsys.readouterr().err.splitlines()
+    assert "double 2: got 4" in said
+    assert "dies: FAILED: its process was killed (SIGKILL)" in said
+
+
+def test_one_thread_each():
+    assert run_all([Job("threads", jobs.threads)], 1).results == {"threads": 1}
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    code = (
+        "import sys, jobs; from pathlib import Path; from fastweights.training.workers import Job, run_all\n"
+        "if __name__ == '__main__': run_all([Job('sleeps', jobs.sleep, {'path': Path(sys.argv[1])})], 1)"
+    )
+    (tmp_path / "parent.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "pid")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as parent:
+        begun = time.monotonic()
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert time.monotonic() - begun < 60
+            time.sleep(0.05)
+        parent.kill()
+    child, begun = int((tmp_path / "pid").read_text()), time.monotonic()
+    while _alive(child):
+        assert time.monotonic() - begun < 10
+        time.sleep(0.05)
+
+
+def _alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_no_workers():
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        run_all([], 0)

@@ -101,9 +101,10 @@ def search_table1(*, cells: tuple[str, ...] = (), runs: Path = RUNS, results: Pa
         results: where table1-search.json goes.
         workers: runs at a time, one thread each.
     """
-    found, failures = table1.search(table1.parse_cells(cells), runs, workers, _command())
+    failures = table1.search(table1.parse_cells(cells), runs, workers, _command())
+    found = table1.chosen(runs)
     for cell, what in found.items():
-        print(f"{cell}: {what.get('chosen', 'nothing chosen')}")
+        print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
     write_json(results / "table1-search.json", {"command": _command(), "cells": found})
     return _say_failures(failures)
 

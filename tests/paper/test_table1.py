@@ -47,16 +47,19 @@ def test_every_cell_is_tuned_on_the_same_grid():
         assert (run.core, run.units, run.seed, run.examples, run.pairs) == ("fast-weights", 50, 3, 100_000, 4)
 
 
-def test_the_search_narrows_the_field_on_validation(small, tmp_path):
-    found, failures = table1.search([CELL], tmp_path, 2, "the command")
-    assert failures == {}
+def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
+    assert table1.search([CELL], tmp_path, 2, "the command") == {}
+    found = table1.chosen(tmp_path)
+    assert list(found) == ["fast-weights/50"]
     trials = found["fast-weights/50"]["trials"]
     assert [(trial["lr"], trial["epochs"]) for trial in trials] == [(1e-2, 1), (1e-4, 1), (1e-2, 2)]
     assert found["fast-weights/50"]["chosen"] == {"lr": 1e-2, "input_range": 1.0, "clip": 1.0}
     for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
         assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
-    again, _ = table1.search([CELL], tmp_path, 2, "the command")
-    assert again == found
+    assert "fast-weights/50 lr-0.01" in capsys.readouterr().err
+    assert table1.search([CELL], tmp_path, 2, "the command") == {}
+    assert capsys.readouterr().err == ""  # there was nothing left to do
+    assert table1.chosen(tmp_path) == found
 
 
 def test_the_table_says_what_the_runs_say(small, tmp_path):

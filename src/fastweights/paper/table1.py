@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -115,47 +116,73 @@ def literal(cell: Cell, seed: int) -> Retrieval:
     )
 
 
+def standing(path: Path, until: int) -> dict[str, float | None] | None:
+    """The best epoch of a run of the search up to this one, by validation loss; None if it has not got that far."""
+    folder = RunFolder(path)
+    measured = [entry for entry in folder.metrics if entry["epoch"] <= until]
+    if len(measured) < until and folder.result is None:
+        return None
+    best = min(measured, key=lambda entry: entry["validation_loss"], default={})  # nothing: it diverged at once
+    return {name: best.get(name) for name in ("validation_loss", "validation_error", "epoch")}
+
+
 def train_until(
     run: Retrieval, path: str, command: str, until: int, tell: Callable[[Progress], None]
-) -> dict[str, float]:
-    """One rung of the search for one run: its best epoch so far. The test set is not looked at."""
+) -> dict[str, float | None] | None:
+    """One rung of the search for one run. The test set is not looked at."""
     train(run, Path(path), command, until=until, test=False, tell=tell)
-    measured = [entry for entry in RunFolder(path).metrics if entry["epoch"] <= until]
-    best = min(measured, key=lambda entry: entry["validation_loss"], default={})
-    return {name: best.get(name, float("inf")) for name in ("validation_loss", "validation_error", "epoch")}
+    return standing(Path(path), until)
 
 
-def search(cells: Sequence[Cell], runs: Path, workers: int, command: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Find each cell's setting on the validation set: what was tried and chosen, and what failed."""
-    found: dict[str, Any] = {str(cell): {"trials": []} for cell in cells}
+def search(cells: Sequence[Cell], runs: Path, workers: int, command: str) -> dict[str, str]:
+    """Train the cells with the settings of the grid, rung by rung, into folders that `chosen` reads; what failed."""
     failures: dict[str, str] = {}
-    candidates = {cell: list(GRID) for cell in cells}
     for rung, until in enumerate(RUNGS):
-        jobs = {}
-        for cell, setting in [(of, each) for of in cells for each in candidates[of]]:
-            path = runs / "search-table1" / cell.folder / str(setting)
-            arguments = {
-                "run": config(cell, setting, SEARCH_SEED),
-                "path": str(path),
-                "command": command,
-                "until": until,
-            }
-            jobs[cell, setting] = Job(f"{cell} {setting}, {until} epochs", train_until, arguments)
-        outcomes = run_all(list(jobs.values()), workers, lambda best: f"error {best['validation_error']:.2%}")
-        failures |= outcomes.failures
+        jobs = []
         for cell in cells:
-            tried = {
-                setting: outcomes.results[jobs[cell, setting].name]
-                for setting in candidates[cell]
-                if jobs[cell, setting].name in outcomes.results
-            }
-            candidates[cell] = sorted(tried, key=lambda setting: tried[setting]["validation_loss"])[:KEEP]
-            for setting, best in tried.items():
-                trial = {**dataclasses.asdict(setting), "epochs": until, **best}
-                found[str(cell)]["trials"].append(trial)
-            if rung == len(RUNGS) - 1 and tried:
-                found[str(cell)]["chosen"] = dataclasses.asdict(candidates[cell][0])
-    return found, failures
+            for setting in GRID if rung == 0 else _best(cell, runs, RUNGS[rung - 1])[:KEEP]:
+                path = _search_folder(cell, setting, runs)
+                if standing(path, until) is None:
+                    run = config(cell, setting, SEARCH_SEED)
+                    arguments = {"run": run, "path": str(path), "command": command, "until": until}
+                    jobs.append(Job(f"{cell} {setting}, {until} epochs", train_until, arguments))
+        failures |= run_all(jobs, workers, _describe).failures
+    return failures
+
+
+def _describe(best: dict[str, float | None]) -> str:
+    return "diverged" if best["validation_error"] is None else f"error {best['validation_error']:.2%}"
+
+
+def _search_folder(cell: Cell, setting: Setting, runs: Path) -> Path:
+    return runs / "search-table1" / cell.folder / str(setting)
+
+
+def _best(cell: Cell, runs: Path, until: int) -> list[Setting]:
+    """The settings that were trained for so many epochs, the best first."""
+    losses = {}
+    for setting in GRID:
+        best = standing(_search_folder(cell, setting, runs), until)
+        if best is not None:
+            loss = best["validation_loss"]
+            losses[setting] = math.inf if loss is None else loss
+    return sorted(losses, key=losses.__getitem__)
+
+
+def chosen(runs: Path) -> dict[str, dict[str, Any]]:
+    """What the search tried and chose, cell by cell: what `results/table1-search.json` has."""
+    cells = {}
+    for cell in CELLS:
+        trials = [
+            {**dataclasses.asdict(setting), "epochs": until, **best}
+            for until in RUNGS
+            for setting in _best(cell, runs, until)
+            if (best := standing(_search_folder(cell, setting, runs), until)) is not None
+        ]
+        if trials:
+            last = _best(cell, runs, RUNGS[-1])
+            cells[str(cell)] = {"chosen": dataclasses.asdict(last[0]) if last else None, "trials": trials}
+    return cells
 
 
 def reproduce(

@@ -68,3 +68,69 @@ def test_every_place_is_asked_for():
     some, _ = strings(4000)
     places = Counter(string[0:8:2].index(string[10]) for string in some)
     assert all(count == pytest.approx(1000, rel=0.15) for count in places.values())
+
+
+def test_the_sets_are_fixed_and_differ():
+    sets = {name: retrieval.split(name) for name in retrieval.SIZES}
+    assert {name: len(answers) for name, (_, answers) in sets.items()} == {
+        "train": 100_000,
+        "validation": 10_000,
+        "test": 20_000,
+    }
+    for name, (tokens, answers) in sets.items():
+        again, same = retrieval.split(name, 50)
+        assert torch.equal(again, tokens[:50])
+        assert torch.equal(same, answers[:50])
+    seen = {name: {tuple(row) for row in tokens.tolist()} for name, (tokens, _) in sets.items()}
+    assert len(seen["test"] & seen["train"]) < 5
+    assert len(seen["validation"] & seen["train"]) < 5
+    with pytest.raises(ValueError, match="name must be one of 'train', 'validation', 'test'; got 'dev'"):
+        retrieval.split("dev")
+    with pytest.raises(ValueError, match="count must be from 1 to 10000"):
+        retrieval.split("validation", 10_001)
+
+
+@pytest.mark.parametrize("separators", [0, 1, 5])
+def test_separators(separators):
+    tokens, _ = retrieval.sample(10, 3, separators=separators, generator=torch.Generator().manual_seed(0))
+    for row in tokens:
+        assert retrieval.decode(row)[6:-1] == "?" * separators
+    with pytest.raises(ValueError, match="separators must be at least 0"):
+        retrieval.sample(1, separators=-1)
+
+
+@pytest.mark.parametrize("pairs", [1, 4, 7])
+def test_parsing_agrees_with_sampling(pairs):
+    tokens, answers = retrieval.sample(300, pairs, generator=torch.Generator().manual_seed(1))
+    places = retrieval.places(tokens, pairs)
+    for row, answer, place in zip(tokens, answers, places, strict=True):
+        question = retrieval.parse(retrieval.decode(row))
+        assert torch.equal(question.tokens, row)
+        assert (question.answer, question.place) == (answer, place)
+
+
+@pytest.mark.parametrize(
+    ("string", "message"),
+    [
+        ("", "string must be pairs"),
+        ("c9k8", "string must be pairs"),
+        ("c9k8??", "string must be pairs"),
+        ("9ck8??k", "string must be pairs"),
+        ("c9k??c", "string must be pairs"),
+        ("c9k8??ck", "string must be pairs"),
+        ("c9??8", "string must be pairs"),
+        ("??c", "string must be pairs"),
+        ("c9c8??c", "each letter once before the question, got c twice"),
+        ("c9k8??j", "string must ask for one of its letters, c, k; got j"),
+        ("c9 k8??c", "string must be of a-z, 0-9 and"),
+    ],
+)
+def test_strings_that_ask_nothing(string, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval.parse(string)
+
+
+def test_error_by_place():
+    tokens = torch.stack([retrieval.encode(string) for string in ("a1b2??a", "a1b2??b", "c3d4??d", "c3d4??d")])
+    wrong = torch.tensor([True, False, True, True])
+    assert retrieval.error_by_place(tokens, 2, wrong) == pytest.approx([1, 2 / 3])

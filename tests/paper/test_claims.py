@@ -1,0 +1,56 @@
+"""What the paper says in words: every claim varies one thing and keeps the rest."""
+
+import dataclasses
+
+import pytest
+
+from fastweights.paper import claims, table1
+from fastweights.paper.table1 import Setting
+
+
+@pytest.fixture
+def small(monkeypatch):
+    full = table1.config
+
+    def config(cell, setting, seed):
+        return dataclasses.replace(full(cell, setting, seed), pairs=1, examples=300)
+
+    monkeypatch.setattr(claims, "config", config)
+    monkeypatch.setitem(claims.TUNED, "fast-weights/50", Setting(1e-2, 1.0, 1.0))
+    monkeypatch.setattr(claims, "EPOCHS", dict.fromkeys(claims.EPOCHS, 1))
+    monkeypatch.setattr(claims, "SEEDS", dict.fromkeys(claims.SEEDS, 1))
+
+
+def test_a_claim_varies_one_thing(small):
+    base = claims.runs_of("settling", {})[0]
+    for claim, variants in claims.variants().items():
+        for knobs in variants.values():
+            (run,) = claims.runs_of(claim, knobs)
+            assert dataclasses.replace(run, **{name: getattr(base, name) for name in knobs}) == base
+
+
+def test_a_claim_end_to_end(small, tmp_path):
+    assert claims.reproduce(["settling"], tmp_path, 2, "the command") == {}
+    entries = claims.collect(tmp_path)
+    assert [entry["settling"] for entry in entries] == ["sustained", "identity"]
+    assert claims.publish(tmp_path, tmp_path / "results")
+    assert "| identity | " in (tmp_path / "results" / "claims.md").read_text()
+    with pytest.raises(ValueError, match="claims must be of 'robust', .*; got 'speed'"):
+        claims.reproduce(["speed"], tmp_path, 1, "")
+
+
+def test_the_heat_map_needs_all_of_it(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "RATES", (0.5,))
+    monkeypatch.setattr(claims, "DECAYS", (0.9,))
+    assert claims.reproduce(["robust"], tmp_path, 2, "the command") == {}
+    claims.publish(tmp_path, tmp_path / "results")
+    assert (tmp_path / "results" / "claims-with-norm.png").exists()
+    assert (tmp_path / "results" / "claims-without-norm.svg").exists()
+
+
+def test_convergence():
+    def run(*errors):
+        return [{"updates": 10 * epoch, "validation_error": error} for epoch, error in enumerate(errors, 1)]
+
+    rows = claims.convergence({"lstm": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]})
+    assert rows == [("lstm", "20 to 30", "30 to 30, never in 1 of 2", "never in 2 of 2")]

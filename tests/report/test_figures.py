@@ -1,0 +1,22 @@
+"""Figures show the runs, and are written whole."""
+
+import pytest
+
+from fastweights.report import figures
+
+
+def test_curves_are_the_mean_and_the_range(tmp_path):
+    runs = [[{"loss": 2.0}, {"loss": 1.0}], [{"loss": 4.0}]]
+    figure = figures.curves({"lstm": runs}, "loss", "log-likelihood", sign=-1)
+    (line,) = figure.axes[0].get_lines()
+    assert list(line.get_xdata()) == [1, 2]
+    assert list(line.get_ydata()) == pytest.approx([-3, -2.5])
+    assert line.get_label() == "lstm (2 seeds)"
+    written = figures.save(figures.finish(figure, "Curves"), tmp_path / "new" / "curves.png")
+    assert [path.name for path in written] == ["curves.png", "curves.svg"]
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"curves.png", "curves.svg"}
+
+
+def test_a_heat_map_has_its_numbers_written_on_it():
+    figure = figures.heat_map([[1.0, 50.0]], [0.9, 0.95], [0.5], ("λ", "η"), "Errors")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "50"]

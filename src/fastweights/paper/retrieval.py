@@ -1,6 +1,7 @@
 """Associative retrieval: the task, the net and the recipe of one training run, and questions to a trained net."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..models.retrieval import RetrievalNet
 from ..tasks import retrieval as task
 from ..training import supervised
+from ..training.files import BadFileError
 from ..training.runs import RunFolder
 from ..training.supervised import Examples, Progress, Recipe
 
@@ -53,6 +55,18 @@ class Retrieval:
     seed: int = 0
     """Of the initial weights and of the order of the examples; the data are always the same."""
 
+    def __post_init__(self) -> None:
+        letters = task.MOST_PAIRS
+        limits = {"units": (1, None), "pairs": (1, letters), "separators": (0, None), "seed": (0, None)}
+        limits |= {"examples": (1, task.SIZES["train"])}
+        for name, (least, most) in limits.items():
+            value = getattr(self, name)
+            if value < least or (most is not None and value > most):
+                upper = "" if most is None else f" and at most {most}"
+                raise ValueError(f"{name} must be at least {least}{upper}, got {value}")
+        if not 0 < self.embedding_range < math.inf:
+            raise ValueError(f"embedding_range must be above 0 and finite, got {self.embedding_range}")
+
     def settings(self) -> dict[str, Any]:
         """As plain values: what makes this run this run."""
         values = dataclasses.asdict(self)
@@ -92,9 +106,8 @@ def train(
     """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
     the test set is not even made.
     """
-    folder = RunFolder(path)
+    folder, net = RunFolder(path), config.make_net()
     with folder.opened(config.settings(), command):
-        net = config.make_net()
         splits = {name: config.examples_of(name) for name in ("train", "validation", *(["test"] if test else []))}
         facts = {"task": TASK, "net": net.settings}
         return supervised.fit(
@@ -132,8 +145,12 @@ class Evaluation(NamedTuple):
 
 def load_net(folder: RunFolder) -> RetrievalNet:
     """The net of a run, with the weights of its best epoch."""
-    net = load_config(folder).make_net()
-    net.load_state_dict(folder.best()[0])
+    net, (weights, _) = load_config(folder).make_net(), folder.best()
+    try:
+        net.load_state_dict(weights)
+    except RuntimeError as error:
+        what = str(error).splitlines()[0]
+        raise BadFileError(f"the weights in {folder.path} are of another net ({what})") from error
     return net.eval()
 
 

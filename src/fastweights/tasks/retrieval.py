@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 ALPHABET = ascii_lowercase + digits + "?"
-ANSWERS = len(digits)
+ANSWERS, MOST_PAIRS = len(digits), len(ascii_lowercase)
 SIZES = {"train": 100_000, "validation": 10_000, "test": 20_000}
 _SEEDS = {"train": 2016, "validation": 1610, "test": 6258}  # each set has a generator of its own
 _FIRST_DIGIT, _SEPARATOR = len(ascii_lowercase), len(ALPHABET) - 1
@@ -45,8 +45,8 @@ def sample(
     >>> decode(tokens[0]), int(answers[0])
     ('m1c0d2s9??s', 9)
     """
-    if not 1 <= pairs <= len(ascii_lowercase):
-        raise ValueError(f"pairs must be from 1 to {len(ascii_lowercase)}, one letter each; got {pairs}")
+    if not 1 <= pairs <= MOST_PAIRS:
+        raise ValueError(f"pairs must be from 1 to {MOST_PAIRS}, one letter each; got {pairs}")
     if separators < 0:
         raise ValueError(f"separators must be at least 0, got {separators}")
     letters = torch.rand(count, len(ascii_lowercase), generator=generator).argsort(1)[:, :pairs]

@@ -14,6 +14,7 @@ from fastweights.models.associative_lstm import (
     draw_permutations,
     permuted,
     read,
+    run_by_steps,
     store,
 )
 
@@ -99,6 +100,101 @@ def test_equals_the_equations(T, B, features, H, copies, heads):
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+def by_steps(layer, x, state):
+    h, c = (None, None) if state is None else state
+    return run_by_steps(x, h, c, layer.weight_ih, layer.weight_hh, layer.bias, layer.permutations)
+
+
+def gradients(results, leaves, **options):
+    return torch.autograd.grad(projection(*results), leaves, allow_unused=True, materialize_grads=True, **options)
+
+
+SIZES = [
+    (1, 1, 1, 2, 1, 1),
+    (2, 0, 3, 4, 2, 2),
+    (1, 3, 2, 6, 3, 2),
+    (2, 1, 3, 4, 2, 1),
+    (5, 3, 7, 10, 3, 2),
+    (4, 5, 3, 14, 1, 3),
+]
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(("T", "B", "features", "H", "copies", "heads"), SIZES)
+def test_equals_its_steps(T, B, features, H, copies, heads, given):
+    layer = random_layer(features, H, copies=copies, heads=heads)
+    x = torch.randn(T, B, features, dtype=torch.float64, requires_grad=True)
+    state = random_state(layer, B) if given else None
+    leaves = [x, *(state or ()), *layer.parameters()]
+    output, new = layer(x, state)
+    ours, theirs = [output, *new], by_steps(layer, x, state)
+    torch.testing.assert_close(ours, list(theirs), rtol=1e-12, atol=1e-12)
+    for arriving in ([0, 1, 2], [0], [1], [2]):
+        grads = [gradients([results[i] for i in arriving], leaves, retain_graph=True) for results in (ours, theirs)]
+        torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+    with torch.no_grad():
+        output, new = layer(x, state)
+    assert not output.requires_grad
+    torch.testing.assert_close([output, *new], ours, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wanted", [[0], [1], [2], [3, 4, 5], [0, 2], [1, 4]])
+def test_gradients_of_some(wanted):
+    layer = random_layer(3, 6, copies=2, heads=2).requires_grad_(False)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    state = AssociativeLSTMState(*(tensor.detach() for tensor in random_state(layer, 2)))
+    leaves = [[x, *state, *layer.parameters()][i].requires_grad_() for i in wanted]
+    output, new = layer(x, state)
+    ours, theirs = gradients([output, *new], leaves), gradients(by_steps(layer, x, state), leaves)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_gradcheck():
+    torch.manual_seed(0)
+    layer = random_layer(2, 4, copies=2, heads=2)
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+
+    def call(x, h, c, *parameters):
+        output, state = layer(x, AssociativeLSTMState(h, c))
+        return output, *state
+
+    assert torch.autograd.gradcheck(call, (x, *random_state(layer, 2), *layer.parameters()))
+
+
+def test_gradients_cannot_be_differentiated():
+    layer = random_layer(2, 4)
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(RuntimeError, match="gradients of an AssociativeLSTM cannot be differentiated"):
+        torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+
+
+def test_results_are_their_own():
+    """What a caller does to a state reaches neither the output nor the gradients."""
+    layer = random_layer(2, 2, copies=1, heads=1)
+    x = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
+    output, state = layer(x)
+    (expected,) = torch.autograd.grad(output.sum(), x, retain_graph=True)
+    before = output.detach().clone()
+    for tensor in state:
+        tensor.detach().fill_(7)
+    assert output.equal(before)
+    assert torch.autograd.grad(output.sum(), x)[0].equal(expected)
+
+
+def test_function_transforms():
+    layer = random_layer(3, 6)
+    x, tangent = torch.randn(2, 4, 2, 3, dtype=torch.float64).unbind(0)
+    x.requires_grad_()
+    (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
+    gradient = torch.func.grad(lambda x: layer(x)[0].square().sum())(x)
+    torch.testing.assert_close(gradient, expected)
+    _, slope = torch.func.jvp(lambda x: layer(x)[0].square().sum(), (x,), (tangent,))
+    torch.testing.assert_close(slope, (expected * tangent).sum())
+    with torch.autograd.forward_ad.dual_level():
+        dual = layer(torch.autograd.forward_ad.make_dual(x.detach(), tangent))[0].square().sum()
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(dual).tangent, slope)
+
+
 def test_starts_from_zero():
     layer = random_layer(3, 4)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
@@ -127,9 +223,10 @@ def test_gradients_are_finite_where_everything_is_zero():
         nn.init.zeros_(parameter)
     x = torch.zeros(3, 2, 3, requires_grad=True)
     output, state = layer(x)
-    projection(output, *state).backward()
-    for leaf in (x, *layer.parameters()):
-        assert leaf.grad.isfinite().all()
+    leaves = [x, *layer.parameters()]
+    ours, theirs = gradients([output, *state], leaves), gradients(by_steps(layer, x, None), leaves)
+    assert all(grad.isfinite().all() for grad in ours)
+    torch.testing.assert_close(ours, theirs)
     z = torch.zeros(2, 3, requires_grad=True)
     (slope,) = torch.autograd.grad(bound(z).sum(), z)
     torch.testing.assert_close(slope, torch.ones(2, 3), rtol=0, atol=0)

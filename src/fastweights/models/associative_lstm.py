@@ -7,7 +7,7 @@ axis, so that a unit's numbers lie together and permuting units moves whole rows
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,282 @@ def read(memory: Tensor, keys: Tensor) -> Tensor:
     return complex_product(keys, memory.unsqueeze(1)).mean(2)
 
 
+# h at every step, (T, B, output_size), then h and c after the last one, as a state has them.
+Results = tuple[Tensor, Tensor, Tensor]
+
+
+def run_by_steps(
+    x: Tensor,
+    h: Tensor | None,
+    c: Tensor | None,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    permutations: Tensor,
+) -> Results:
+    """A run as the equations say it, which whatever torch can do to its operations applies to."""
+    (T, B, _), (S, N), (F, M) = x.shape, permutations.shape, weight_hh.shape
+    K = M // (2 * N)
+    h = x.new_zeros(M, B) if h is None else h.t()
+    c = x.new_zeros(2, S, N, B) if c is None else c.reshape(S, B, 2, N).permute(2, 0, 3, 1)
+    hs = []
+    by_input = torch.addmm(bias.unsqueeze(1), weight_ih, x.flatten(0, 1).t())  # (F, T·B)
+    for z in by_input.view(F, T, B).unbind(1):
+        z = torch.addmm(z, weight_hh, h)  # (F, B)
+        gates, vectors = z.split((N + 2 * K * N, 6 * K * N))
+        g_f, g_i, g_o = gates.sigmoid().view(1 + 2 * K, N, B).split((1, K, K))
+        u, r = bound(vectors.view(2, 3 * K, N, B)).split((K, 2 * K), 1)
+        r_i, r_o = permuted(r, permutations).chunk(2, 1)  # (2, K, copies, N, B)
+        c = store(g_f * c, r_i, g_i * u)  # (2, copies, N, B)
+        h = (g_o * bound(read(c, r_o))).transpose(0, 1).reshape(M, B)
+        hs.append(h.t())
+    return torch.stack(hs), hs[-1].contiguous(), c.permute(1, 3, 0, 2).reshape(S, B, 2 * N)
+
+
+class _Saved(NamedTuple):
+    """What the backward of a run needs of its forward. It gathers permuted keys anew, which is faster than saving them.
+
+    Here and below, y_re, y_im and the like are views of what they are named after, made once for all steps: a view
+    takes about as long as an operation on the few numbers of a step.
+    """
+
+    weight_ih: Tensor  # (F, I)
+    weight_hh: Tensor  # (F, output_size)
+    entered: Tensor  # (T, B, I + 1 + output_size), all that entered a step: x, 1, and the last h
+    permutations: Tensor  # (copies, N)
+    gates: Tensor  # (T, 1 + 2·K, N, B): g_f, g_i, g_o
+    vectors: Tensor  # (T, 2, 3·K, N, B): u, r_i, r_o
+    scales: Tensor  # (T, 3·K, N, B), by which `bound` made them of û, r̂_i, r̂_o
+    found: Tensor  # (T, 2, K, N, B), what was read, bound
+    found_scales: Tensor  # (T, K, N, B)
+    memory: Tensor  # (T + 1, 2, copies, N, B), before every step and at the end
+
+
+def _bound(z: Tensor, z_re: Tensor, z_im: Tensor, y: Tensor, scale: Tensor) -> None:
+    """Write `bound(z)` to y."""
+    torch.mul(z_re, z_re, out=scale)
+    scale.addcmul_(z_im, z_im).clamp_(min=1).rsqrt_()
+    torch.mul(z, scale, out=y)
+
+
+def _bound_backward(
+    y: tuple[Tensor, ...], scale: Tensor, dy: tuple[Tensor, ...], dz: Tensor, dot: Tensor, cut: Tensor
+) -> None:
+    """Write the gradient to dz: that of y but, of a number that was cut, without the part along it. Spoils dy.
+
+    Args:
+        y, dy: as a whole, its real half, its imaginary half.
+        dot, cut: scratch.
+    """
+    torch.mul(y[1], dy[1], out=dot)
+    torch.lt(scale, 1, out=cut)
+    dot.addcmul_(y[2], dy[2]).mul_(cut)
+    dy[0].addcmul_(y[0], dot, value=-1)
+    torch.mul(dy[0], scale, out=dz)
+
+
+def _terms(axis: int, keys: Tensor, others: Tensor, turned: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """What to multiply and add up for the sum over an axis of keys ⊛ others, of which `turned` is i times.
+
+    With others and turned times -i, the same for the keys' conjugates.
+    """
+    parts = zip(keys.unbind(axis), others.unbind(axis), turned.unbind(axis), strict=True)
+    return [pair for key, other, turn in parts for pair in ((key[0], other), (key[1], turn))]
+
+
+def _key_rows(permutations: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """Which rows of the vectors (2·3·K·N, B) are those of the permuted r_i (2·K·copies·N, B), and which of r_o."""
+    N = permutations.shape[1]
+    starts = torch.arange(0, 6 * K * N, N, device=permutations.device).view(2, 3, K, 1)
+    _, r_i, r_o = (starts + permutations.flatten()).unbind(1)
+    return r_i.flatten(), r_o.flatten()
+
+
+def _by_step(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
+
+
+def _run(
+    x: Tensor,
+    h: Tensor | None,
+    c: Tensor | None,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    permutations: Tensor,
+    *,
+    keep: bool,
+) -> tuple[Results, _Saved]:
+    """`run_by_steps` in place, and what `_Run` needs to go back, or without `keep` that of the last step alone."""
+    (T, B, D), (S, N), (F, M), new = x.shape, permutations.shape, weight_hh.shape, weight_hh.new_empty
+    K, G, slots = M // (2 * N), F - 3 * M, T if keep else 1
+    weight = torch.cat((weight_ih, bias.unsqueeze(1), weight_hh), 1)  # of all that enters a step
+    output, entered = new(T, B, M), new(T, B, D + 1 + M)
+    entered[:, :, :D], entered[:, :, D], entered[0, :, D + 1 :] = x, 1, 0 if h is None else h
+    gates, vectors, scales = new(slots, 1 + 2 * K, N, B), new(slots, 2, 3 * K, N, B), new(slots, 3 * K, N, B)
+    found, found_scales = new(slots, 2, K, N, B), new(slots, K, N, B)
+    memory = new(T + 1 if keep else 1, 2, S, N, B)
+    memory[0] = 0 if c is None else c.reshape(S, B, 2, N).permute(2, 0, 3, 1)
+
+    z, q, h_now, keys = new(F, B), new(2, K, N, B), new(M, B), new(2, K, S, N, B)
+    z_gates, z_vectors = z[:G].view(1 + 2 * K, N, B), z[G:].view(2, 3 * K, N, B)
+    (z_re, z_im), (q_re, q_im), key_rows = z_vectors, q, keys.flatten(0, 3)
+    h_heads, h_t = h_now.view(K, 2, N, B).transpose(0, 1), h_now.t()
+    # The halves of a complex tensor after the negative of the imaginary one: the first two are i times the last two.
+    v_three, c_three = new(3, K, 1, N, B), new(3, 1, S, N, B)
+    v, v_im, v_minus = v_three[1:, :, 0], v_three[2], v_three[0]
+    c_now, c_im, c_minus = c_three[1:, 0].copy_(memory[0]), c_three[2], c_three[0]
+    to_c, to_q = _terms(1, keys, v_three[1:], v_three[:2]), _terms(2, keys, c_three[1:], c_three[:2])
+    rows_i, rows_o = _key_rows(permutations, K)
+    g_views = _by_step(gates, gates[:, 0], gates[:, 1 : K + 1], gates[:, K + 1 :])
+    y_views = _by_step(vectors, vectors[:, :, :K], vectors.flatten(1, 3), scales, found, found_scales)
+    enter, h_enters = entered.mT.unbind(0), entered[:, :, D + 1 :].unbind(0)
+    outputs, memories = output.unbind(0), memory.unbind(0)
+    for t in range(T):
+        slot = t if keep else 0
+        (g, g_f, g_i, g_o), (y, u, rows, scale, f, f_scale) = g_views[slot], y_views[slot]
+        if t or h is not None:
+            torch.mm(weight, enter[t], out=z)
+        else:
+            torch.mm(weight[:, : D + 1], enter[t][: D + 1], out=z)
+        torch.sigmoid(z_gates, out=g)
+        _bound(z_vectors, z_re, z_im, y, scale)
+        torch.mul(g_i, u, out=v)
+        torch.neg(v_im, out=v_minus)
+        torch.index_select(rows, 0, rows_i, out=key_rows)
+        c_now.mul_(g_f)
+        for r, value in to_c:
+            c_now.addcmul_(r, value)
+        torch.neg(c_im, out=c_minus)
+        if keep:
+            memories[t + 1].copy_(c_now)
+        torch.index_select(rows, 0, rows_o, out=key_rows)
+        q.zero_()
+        for r, copy in to_q:
+            q.addcmul_(r, copy, value=1 / S)
+        _bound(q, q_re, q_im, f, f_scale)
+        torch.mul(g_o, f, out=h_heads)
+        outputs[t].copy_(h_t)
+        if t + 1 < T:
+            h_enters[t + 1].copy_(outputs[t])
+    c = new(S, B, 2, N).copy_(c_now.permute(1, 3, 0, 2)).view(S, B, 2 * N)
+    saved = _Saved(weight_ih, weight_hh, entered, permutations, gates, vectors, scales, found, found_scales, memory)
+    return (output, output[-1].clone(), c), saved
+
+
+class _Run(torch.autograd.Function):
+    """`_run` with its hand-written backward. The gradients of the weights are one product over all steps."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Any) -> Results:
+        results, saved = _run(*tensors, keep=True)
+        ctx.save_for_backward(*saved)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None, grad_h: Tensor | None, grad_c: Tensor | None) -> Any:
+        # Not once_differentiable, which says nothing when the gradients that arrive are constants.
+        if torch.is_grad_enabled():
+            raise RuntimeError("gradients of an AssociativeLSTM cannot be differentiated: create_graph must be False")
+        saved = _Saved(*ctx.saved_tensors)
+        weight_ih, weight_hh, entered, permutations, gates, vectors, scales, found, found_scales, memory = saved
+        (T, B, J), (S, N), (F, M), new = entered.shape, permutations.shape, weight_hh.shape, weight_hh.new_empty
+        K, G, D = M // (2 * N), F - 3 * M, J - M - 1
+        need_x, need_h, need_c = ctx.needs_input_grad[:3]
+
+        back, arrived, dh = weight_hh.t(), new(M, B), new(M, B)
+        dh[:] = 0 if grad_h is None else grad_h.t()
+        dh_heads = dh.view(K, 2, N, B).transpose(0, 1)
+        dh_re, dh_im = dh_heads
+        dz, dg, slopes = new(T, F, B), new(1 + 2 * K, N, B), new(1 + 2 * K, N, B)
+        dy, dot, cut = new(2, 3 * K, N, B), new(3 * K, N, B), new(3 * K, N, B)
+        dy_rows, du, dr, dys, (dg_f, dg_i, dg_o) = (
+            dy.flatten(0, 2),
+            dy[:, :K],
+            dy[:, K:],
+            (dy, *dy),
+            dg.split((1, K, K)),
+        )
+        v, dv, df, f_dot, f_cut = new(2, K, N, B), new(2, K, N, B), new(2, K, N, B), dot[:K], cut[:K]
+        (v_re, v_im), (dv_re, dv_im), dfs = v.unsqueeze(2), dv, (df, *df)
+        keys, d_keys = new(2, K, S, N, B), new(2, K, S, N, B)
+        key_rows, d_key_rows = keys.flatten(0, 3), d_keys.flatten(0, 3)
+        # The halves of a complex tensor and the negative of the real one: the last two are -i times the first two.
+        q_three, c_three = new(3, K, 1, N, B), new(3, 1, S, N, B)
+        dq, dq_re, dq_minus, dq_all, dq_turned = q_three[:2, :, 0], q_three[0], q_three[2], q_three[:2], q_three[1:]
+        dc, dc_re, dc_minus, dc_all, dc_turned = c_three[:2, 0], c_three[0], c_three[2], c_three[:2], c_three[1:]
+        dc[:] = 0 if grad_c is None else grad_c.reshape(S, B, 2, N).permute(2, 0, 3, 1)
+        forgotten = new(2 * S, N, B)
+        forgotten_halves = forgotten.view(2, S, N, B)
+        to_c, to_v = _terms(1, keys, dq_all, dq_turned), _terms(2, keys, dc_all, dc_turned)
+        rows_i, rows_o = _key_rows(permutations, K)
+
+        g_views = _by_step(gates, gates[:, 0], gates[:, 1 : K + 1], gates[:, K + 1 :])
+        y_views = _by_step(vectors, vectors[:, 0], vectors[:, 1])
+        u_views = _by_step(vectors[:, :, :K], vectors[:, 0, :K], vectors[:, 1, :K])
+        f_views = _by_step(found, found[:, 0], found[:, 1])
+        c_views = _by_step(memory[:-1], memory[1:, 0], memory[1:, 1])
+        z_views = _by_step(dz, dz[:, :G].view(T, 1 + 2 * K, N, B), dz[:, G:].view(T, 2, 3 * K, N, B))
+        r_views = _by_step(vectors.flatten(1, 3), scales, found_scales)
+        for t in reversed(range(T)):
+            (g, g_f, g_i, g_o), (u, u_re, u_im), (_, f_re, f_im) = g_views[t], u_views[t], f_views[t]
+            (c_before, c_re, c_im), (rows, scale, f_scale) = c_views[t], r_views[t]
+            dz_now, dz_gates, dz_vectors = z_views[t]
+            if grad_output is not None:
+                dh.add_(arrived.copy_(grad_output[t].t()))
+            torch.mul(f_re, dh_re, out=dg_o)
+            dg_o.addcmul_(f_im, dh_im)
+            torch.mul(g_o, dh_heads, out=df)
+            _bound_backward(f_views[t], f_scale, dfs, dq, f_dot, f_cut)
+            dq.mul_(1 / S)
+            torch.neg(dq_re, out=dq_minus)
+
+            torch.index_select(rows, 0, rows_o, out=key_rows)
+            for r, d in to_c:
+                dc.addcmul_(r, d)
+            torch.neg(dc_re, out=dc_minus)
+            torch.mul(c_re, dq_all, out=d_keys)
+            d_keys.addcmul_(c_im, dq_turned)
+            dr.zero_()
+            dy_rows.index_add_(0, rows_o, d_key_rows)
+
+            torch.index_select(rows, 0, rows_i, out=key_rows)
+            dv.zero_()
+            for r, d in to_v:
+                dv.addcmul_(r, d)
+            torch.mul(g_i, u, out=v)
+            torch.mul(v_re, dc_all, out=d_keys)
+            d_keys.addcmul_(v_im, dc_turned)
+            dy_rows.index_add_(0, rows_i, d_key_rows)
+            torch.mul(g_i, dv, out=du)
+            torch.mul(u_re, dv_re, out=dg_i)
+            dg_i.addcmul_(u_im, dv_im)
+            torch.mul(dc, c_before, out=forgotten_halves)
+            torch.sum(forgotten, 0, keepdim=True, out=dg_f)
+            dc.mul_(g_f)
+
+            _bound_backward(y_views[t], scale, dys, dz_vectors, dot, cut)
+            torch.addcmul(g, g, g, value=-1, out=slopes)
+            torch.mul(dg, slopes, out=dz_gates)
+            if t or need_h:
+                torch.mm(back, dz_now, out=dh)
+        dz_all = dz.transpose(0, 1).reshape(F, T * B)
+        d_weight = torch.mm(dz_all, entered.view(T * B, J), out=new(F, J))
+        d_ih, d_bias, d_hh = d_weight.split((D, 1, M), 1)
+        # The transpose of the product is faster than the product of transposes.
+        dx = new(T * B, D).copy_(torch.mm(weight_ih.t(), dz_all, out=new(D, T * B)).t()) if need_x else None
+        return (
+            dx.view(T, B, D) if dx is not None else None,
+            dh.t() if need_h else None,
+            dc.permute(1, 3, 0, 2).reshape(S, B, 2 * N) if need_c else None,
+            d_ih,
+            d_hh,
+            d_bias.squeeze(1),
+            None,
+        )
+
+
 class AssociativeLSTM(nn.Module):
     """A recurrent layer that stores key-value pairs in its cell and reads them by key, called like `nn.LSTM`.
 
@@ -158,27 +434,24 @@ class AssociativeLSTM(nn.Module):
         checks.inputs(x, (3,), self.input_size, self.weight_hh)
         if len(x) == 0:
             raise ValueError(f"x must have at least 1 step, got shape {tuple(x.shape)}")
-        (T, B), K, N = x.shape[:2], self.heads, self.hidden_size // 2
-        h, c = self._start(B, state)
-        hs = []
-        by_input = torch.addmm(self.bias.unsqueeze(1), self.weight_ih, x.flatten(0, 1).t())  # (F, T·B)
-        for z in by_input.view(len(self.bias), T, B).unbind(1):
-            z = torch.addmm(z, self.weight_hh, h)  # (F, B)
-            gates, vectors = z.split((N + 2 * K * N, 6 * K * N))
-            g_f, g_i, g_o = gates.sigmoid().view(1 + 2 * K, N, B).split((1, K, K))
-            u, r = bound(vectors.view(2, 3 * K, N, B)).split((K, 2 * K), 1)
-            r_i, r_o = permuted(r, self.permutations).chunk(2, 1)  # (2, K, copies, N, B)
-            c = store(g_f * c, r_i, g_i * u)  # (2, copies, N, B)
-            h = (g_o * bound(read(c, r_o))).transpose(0, 1).reshape(self.output_size, B)
-            hs.append(h.t())
-        c = c.permute(1, 3, 0, 2).reshape(self.copies, B, self.hidden_size)
-        return torch.stack(hs), AssociativeLSTMState(hs[-1].contiguous(), c)
+        if state is not None:
+            self._check_state(x.shape[1], state)
+        h, c = (None, None) if state is None else state
+        tensors = x, h, c, self.weight_ih, self.weight_hh, self.bias
+        if (
+            torch._C._are_functorch_transforms_active()
+            or torch.autograd.forward_ad._current_level >= 0
+            or torch.compiler.is_compiling()
+        ):
+            output, h, c = run_by_steps(*tensors, self.permutations)
+        elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+            output, h, c = _Run.apply(*tensors, self.permutations)  # type: ignore[no-untyped-call]
+        else:
+            (output, h, c), _ = _run(*tensors, self.permutations, keep=False)
+        return output, AssociativeLSTMState(h, c)
 
-    def _start(self, B: int, state: AssociativeLSTMState | None) -> tuple[Tensor, Tensor]:
-        """The state as the loop has it: h (output_size, B) and c (2, copies, N, B)."""
-        like, N = self.weight_hh, self.hidden_size // 2
-        if state is None:
-            return like.new_zeros(self.output_size, B), like.new_zeros(2, self.copies, N, B)
+    def _check_state(self, B: int, state: object) -> None:
+        like = self.weight_hh
         if not isinstance(state, AssociativeLSTMState):
             raise TypeError(f"state must be an AssociativeLSTMState(h, c) or None, got {type(state).__name__}")
         shapes = (B, self.output_size), (self.copies, B, self.hidden_size)
@@ -192,7 +465,6 @@ class AssociativeLSTM(nn.Module):
                     f"state must have {name} in {like.dtype} on {like.device}, as the weights are; "
                     f"got {tensor.dtype} on {tensor.device}"
                 )
-        return state.h.t(), state.c.reshape(self.copies, B, 2, N).permute(2, 0, 3, 1)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, copies={self.copies}, heads={self.heads}, seed={self.seed}"

@@ -103,9 +103,11 @@ def config(cell: Cell, setting: Setting, seed: int) -> Retrieval:
 def literal(cell: Cell, seed: int) -> Retrieval:
     """The same with the initial weights that the paper's words give, and nothing added to its recipe.
 
-    All weights that are not recurrent start as U(-1/√H, 1/√H), H being the number of outgoing weights.
+    All weights that are not recurrent start as U(-1/√H, 1/√H), H being the number of outgoing weights. The learning
+    rate is the one that was tuned, as the paper's was.
     """
-    recipe = Recipe(lr=1e-3, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE)
+    lr = TUNED[str(cell)].lr
+    recipe = Recipe(lr=lr, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE)
     return Retrieval(
         core=cell.core,  # type: ignore[arg-type]
         units=cell.units,

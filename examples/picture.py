@@ -7,22 +7,19 @@ import sys
 
 import torch
 from matplotlib import pyplot
-from retrieval import Net, train
 
+import fastweights
 from fastweights.tasks import retrieval
 
-STRING = "k8j3??k"
+STRING = "c9k8j3f1??c"
 
 
 def main(path: str) -> None:
-    torch.manual_seed(0)
-    net = Net(units=50)
-    train(net, pairs=2, updates=3000, generator=torch.Generator().manual_seed(0))
-    tokens = retrieval.encode(STRING)
+    net, tokens = fastweights.pretrained("retrieval-50"), retrieval.encode(STRING).unsqueeze(0)
     with torch.no_grad():
-        answer = int(net(tokens.unsqueeze(0)).argmax())
-        _, attention = net.core.trace(net.embed(tokens))
-    paid = attention[0, 1:, -1, :-1]  # (step, earlier step)
+        answer = int(net(tokens).argmax())
+        _, attention = net.trace(tokens)
+    paid = attention[0, 1:, -1, 0, :-1]  # (step, earlier step)
     paid = paid / paid.max(1, keepdim=True).values.clamp(min=1e-9)
     future = torch.ones_like(paid).triu(1).bool()
 

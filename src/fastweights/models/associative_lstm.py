@@ -127,7 +127,7 @@ class _Saved(NamedTuple):
 
     weight_ih: Tensor  # (F, I)
     weight_hh: Tensor  # (F, output_size)
-    entered: Tensor  # (T, B, I + 1 + output_size), all that entered a step: x, 1, and the last h
+    entered: Tensor  # (T, B, J), all that entered a step: x, 1, the last h, and zeros that only fill up
     permutations: Tensor  # (copies, N)
     gates: Tensor  # (T, 1 + 2·K, N, B): g_f, g_i, g_o
     vectors: Tensor  # (T, 2, 3·K, N, B): u, r_i, r_o
@@ -196,8 +196,11 @@ def _run(
     (T, B, D), (S, N), (F, M), new = x.shape, permutations.shape, weight_hh.shape, weight_hh.new_empty
     K, G, slots = M // (2 * N), F - 3 * M, T if keep else 1
     weight = torch.cat((weight_ih, bias.unsqueeze(1), weight_hh), 1)  # of all that enters a step
-    output, entered = new(T, B, M), new(T, B, D + 1 + M)
-    entered[:, :, :D], entered[:, :, D], entered[0, :, D + 1 :] = x, 1, 0 if h is None else h
+    J = D + 1 + M
+    # Filled up to a multiple of 16, for which the one large product of the backward is up to a fifth faster.
+    output, entered = new(T, B, M), new(T, B, J + -J % 16)
+    entered[:, :, :D], entered[:, :, D], entered[:, :, J:] = x, 1, 0
+    entered[0, :, D + 1 : J] = 0 if h is None else h
     gates, vectors, scales = new(slots, 1 + 2 * K, N, B), new(slots, 2, 3 * K, N, B), new(slots, 3 * K, N, B)
     found, found_scales = new(slots, 2, K, N, B), new(slots, K, N, B)
     memory = new(T + 1 if keep else 1, 2, S, N, B)
@@ -215,7 +218,7 @@ def _run(
     rows_i, rows_o = _key_rows(permutations, K)
     g_views = _by_step(gates, gates[:, 0], gates[:, 1 : K + 1], gates[:, K + 1 :])
     y_views = _by_step(vectors, vectors[:, :, :K], vectors.flatten(1, 3), scales, found, found_scales)
-    enter, h_enters = entered.mT.unbind(0), entered[:, :, D + 1 :].unbind(0)
+    enter, h_enters = entered[:, :, :J].mT.unbind(0), entered[:, :, D + 1 : J].unbind(0)
     outputs, memories = output.unbind(0), memory.unbind(0)
     for t in range(T):
         slot = t if keep else 0
@@ -267,7 +270,7 @@ class _Run(torch.autograd.Function):
         saved = _Saved(*ctx.saved_tensors)
         weight_ih, weight_hh, entered, permutations, gates, vectors, scales, found, found_scales, memory = saved
         (T, B, J), (S, N), (F, M), new = entered.shape, permutations.shape, weight_hh.shape, weight_hh.new_empty
-        K, G, D = M // (2 * N), F - 3 * M, J - M - 1
+        K, G, D = M // (2 * N), F - 3 * M, weight_ih.shape[1]
         need_x, need_h, need_c = ctx.needs_input_grad[:3]
 
         back, arrived, dh = weight_hh.t(), new(M, B), new(M, B)
@@ -348,7 +351,7 @@ class _Run(torch.autograd.Function):
                 torch.mm(back, dz_now, out=dh)
         dz_all = dz.transpose(0, 1).reshape(F, T * B)
         d_weight = torch.mm(dz_all, entered.view(T * B, J), out=new(F, J))
-        d_ih, d_bias, d_hh = d_weight.split((D, 1, M), 1)
+        d_ih, d_bias, d_hh, _ = d_weight.split((D, 1, M, J - D - 1 - M), 1)
         # The transpose of the product is faster than the product of transposes.
         dx = new(T * B, D).copy_(torch.mm(weight_ih.t(), dz_all, out=new(D, T * B)).t()) if need_x else None
         return (

@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
-	@echo "make demo      train the layer on a small retrieval task and see what it learned (10 s)"
+	@echo "make demo      train fast weights and an LSTM side by side on the paper's first task (under 3 minutes)"
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
@@ -22,7 +22,8 @@ install: .venv/installed
 	@touch $@
 
 demo: install
-	$(BIN)/python examples/retrieval.py
+	$(BIN)/fastweights reproduce table1 --quick --cells fast-weights/50 lstm/50
+	$(BIN)/fastweights ask runs/table1-tuned-15-epochs/fast-weights-50/seed-0 'c9k8j3f1??c'
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -1,5 +1,6 @@
 """The retrieval task is the paper's: four pairs, letters once, digits as often as they come."""
 
+import math
 from collections import Counter
 from itertools import product
 
@@ -46,6 +47,15 @@ def test_the_law_fails_on_distinct_digits():
 def test_the_floor_is_exact(pairs):
     right = sum(max(Counter(values).values()) for values in product(range(10), repeat=pairs))
     assert 1 - retrieval.floor_error(pairs) == pytest.approx(right / 10**pairs / pairs)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 4])
+def test_the_floor_of_the_loss_is_exact(pairs):
+    losses = [
+        -sum(count / pairs * math.log(count / pairs) for count in Counter(values).values())
+        for values in product(range(10), repeat=pairs)
+    ]
+    assert retrieval.floor_loss(pairs) == pytest.approx(sum(losses) / len(losses))
 
 
 def test_the_floor_is_what_a_model_without_retrieval_reaches():

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..models.cores import CORES
 from ..report import pages, tables
-from ..tasks.retrieval import floor_error
+from ..tasks.retrieval import floor_error, floor_loss
 from ..training.files import write_json, write_text
 from ..training.runs import RunFolder
 from ..training.supervised import Progress, Recipe
@@ -78,7 +78,11 @@ class Setting:
 
 
 # What `search` chose for each cell, on the validation set.
-TUNED: dict[str, Setting] = {}
+TUNED = {
+    "fast-weights/20": Setting(lr=3e-4, input_range=0.1, clip=0.5),
+    "fast-weights/50": Setting(lr=3e-4, input_range=0.3, clip=5.0),
+    "fast-weights/100": Setting(lr=1e-3, input_range=0.3, clip=0.5),
+}
 
 # The search's grid, the same for every cell. Every setting is trained for RUNGS[0] epochs; the KEEP with the lowest
 # validation loss go on to RUNGS[1] epochs, where the best is chosen.
@@ -298,9 +302,13 @@ def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
     text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
     commands = sorted({found["command"] for found in entries})
     sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
-    groups = curves(runs, "tuned", epochs)
+    groups: dict[str, list[list[dict[str, Any]]]] = {}
+    for core, measured in curves(runs, "tuned", epochs).items():
+        whole = [run for run in measured if all("test_loss" in epoch for epoch in run)]
+        groups |= {core: whole} if whole else {}
     if groups:
         figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
+        figure.axes[0].axhline(-floor_loss(), color="grey", linestyle=":", label="without any retrieval")
         figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
         picture = figures.save(figure, results / "table1-curves.png")[0]
         sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))

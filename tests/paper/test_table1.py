@@ -18,8 +18,8 @@ def small(monkeypatch):
     """The table with runs of seconds."""
     full = table1.config
 
-    def config(cell, setting, seed):
-        run = full(cell, setting, seed)
+    def config(cell, setting, seed, patience=None):
+        run = full(cell, setting, seed, patience)
         training = dataclasses.replace(run.training, epochs=3)
         return dataclasses.replace(run, pairs=1, examples=500, training=training)
 

@@ -30,7 +30,7 @@ PAPER = {  # test error, %
 }
 SEEDS = {20: 5, 50: 3, 100: 3}
 EPOCHS = {20: 200, 50: 100, 100: 60}
-PATIENCE = 40
+PATIENCE = {20: 40, 50: 20, 100: 20}
 
 
 class Cell(NamedTuple):
@@ -89,12 +89,13 @@ TUNED = {
 GRID = tuple(Setting(*values) for values in itertools.product((3e-4, 1e-3, 3e-3), (0.1, 0.3, 1.0), (0.5, 5.0)))
 RUNGS = (10, 30)
 KEEP = 4
-SEARCH_SEED = 1000
+SEARCH_SEED, SEARCH_PATIENCE = 1000, 40  # a patience longer than the last rung: none stops before it
 
 
-def config(cell: Cell, setting: Setting, seed: int) -> Retrieval:
+def config(cell: Cell, setting: Setting, seed: int, patience: int | None = None) -> Retrieval:
     """The run of a cell with a setting."""
-    recipe = Recipe(lr=setting.lr, clip=setting.clip, epochs=EPOCHS[cell.units], patience=PATIENCE)
+    patience = PATIENCE[cell.units] if patience is None else patience
+    recipe = Recipe(lr=setting.lr, clip=setting.clip, epochs=EPOCHS[cell.units], patience=patience)
     return Retrieval(
         core=cell.core,  # type: ignore[arg-type]
         units=cell.units,
@@ -111,7 +112,7 @@ def literal(cell: Cell, seed: int) -> Retrieval:
     rate is the one that was tuned, as the paper's was.
     """
     lr = TUNED[str(cell)].lr
-    recipe = Recipe(lr=lr, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE)
+    recipe = Recipe(lr=lr, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE[cell.units])
     return Retrieval(
         core=cell.core,  # type: ignore[arg-type]
         units=cell.units,
@@ -149,7 +150,7 @@ def search(cells: Sequence[Cell], runs: Path, workers: int, command: str) -> dic
             for setting in GRID if rung == 0 else _best(cell, runs, RUNGS[rung - 1])[:KEEP]:
                 path = _search_folder(cell, setting, runs)
                 if standing(path, until) is None:
-                    run = config(cell, setting, SEARCH_SEED)
+                    run = config(cell, setting, SEARCH_SEED, SEARCH_PATIENCE)
                     arguments = {"run": run, "path": str(path), "command": command, "until": until}
                     jobs.append(Job(f"{cell} {setting}, {until} epochs", train_until, arguments))
         failures |= run_all(jobs, workers, _describe).failures

@@ -38,7 +38,11 @@ def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, si
         epochs = max(len(run) for run in runs)
         values = [[sign * run[min(epoch, len(run) - 1)][metric] for run in runs] for epoch in range(epochs)]
         steps = range(1, epochs + 1)
-        (line,) = axes.plot(steps, [sum(each) / len(each) for each in values], label=f"{name} ({len(runs)} seeds)")
+        (line,) = axes.plot(
+            steps,
+            [sum(each) / len(each) for each in values],
+            label=f"{name} ({len(runs)} {'seed' if len(runs) == 1 else 'seeds'})",
+        )
         axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color=line.get_color(), alpha=0.2)
     axes.set_xlabel("epochs")
     axes.set_ylabel(label)

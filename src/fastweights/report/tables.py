@@ -9,16 +9,8 @@ from typing import Any
 from rich.table import Table
 
 Entry = Mapping[str, Any]
-HEADER = (
-    "model",
-    "units",
-    "ours: mean ± std",
-    "best seed on validation",
-    "the paper",
-    "seeds",
-    "parameters",
-    "s/epoch",
-)
+HEADER = ("model", "units", "ours", "chosen", "paper", "seeds", "weights", "s/epoch")
+LEGEND = "Ours: mean ± standard deviation over seeds. Chosen: the seed that was best on the validation set."
 
 
 def rows(entries: Sequence[Entry], decimals: int = 2) -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ An entry is what `results/table1.json` is a list of: a cell of a table with the 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 Entry = Mapping[str, Any]
@@ -48,9 +49,11 @@ def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def terminal(title: str, header: Sequence[str], body: Sequence[Sequence[str]], caption: str = "") -> Table:
     """For a terminal."""
-    table = Table(title=title, caption=caption or None, caption_justify="left", title_justify="left")
+    table = Table(
+        title=title or None, caption=caption or None, caption_justify="left", title_justify="left", box=SIMPLE_HEAD
+    )
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right")
+        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
     for row in body:
         table.add_row(*row)
     return table

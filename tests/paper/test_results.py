@@ -1,0 +1,43 @@
+"""The committed results: complete where they claim to be, chosen by validation, and not judged on a plateau."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fastweights.paper import table1
+
+RESULTS = Path(__file__).parent.parent.parent / "results"
+ENTRIES = json.loads((RESULTS / "table1.json").read_text())
+UPDATES_PER_EPOCH = 782
+PLATEAU = 30_000  # updates that an LSTM may spend on the floor before it solves the task
+
+
+def judged_on_a_plateau(entry):
+    """A baseline that was given up before it had the time to leave the floor: a mistake of many replications."""
+    return any(seed["test_error"] > 10 and seed["epochs"] * UPDATES_PER_EPOCH < PLATEAU for seed in entry["seeds"])
+
+
+def test_the_law_catches_the_mistake():
+    early = {"seeds": [{"test_error": 61.0, "epochs": 20}]}
+    assert judged_on_a_plateau(early)
+    assert not judged_on_a_plateau({"seeds": [{"test_error": 61.0, "epochs": 100}, {"test_error": 0.0, "epochs": 20}]})
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry['model']}/{entry['units']} {entry['recipe']}")
+def test_a_cell(entry):
+    cell = table1.Cell(entry["model"], entry["units"])
+    assert cell in table1.CELLS
+    assert entry["paper"] == cell.paper
+    assert not judged_on_a_plateau(entry)
+    assert entry["command"].startswith("fastweights reproduce table1")
+    if entry["recipe"] == "tuned":
+        assert len(entry["seeds"]) >= table1.SEEDS[cell.units]
+    best = min(entry["seeds"], key=lambda seed: (seed["validation_error"], seed["validation_loss"]))
+    assert entry["test_error_best_validation"] == best["test_error"]
+
+
+def test_the_settings_are_those_that_the_search_chose():
+    found = json.loads((RESULTS / "table1-search.json").read_text())["cells"]
+    chosen = {cell: table1.Setting(**what["chosen"]) for cell, what in found.items() if what["chosen"]}
+    assert chosen == table1.TUNED

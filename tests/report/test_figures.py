@@ -17,6 +17,13 @@ def test_curves_are_the_mean_and_the_range(tmp_path):
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"curves.png", "curves.svg"}
 
 
+def test_the_same_figure_is_the_same_file(tmp_path):
+    for name in ("a", "b"):
+        figures.save(figures.curves({"lstm": [[{"loss": 1.0}]]}, "loss", ""), tmp_path / f"{name}.png")
+    for suffix in (".png", ".svg"):
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
 def test_a_heat_map_has_its_numbers_written_on_it():
     figure = figures.heat_map([[1.0, 50.0]], [0.9, 0.95], [0.5], ("λ", "η"), "Errors")
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "50"]

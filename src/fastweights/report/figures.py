@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+matplotlib.rcParams["svg.hashsalt"] = "fastweights"  # the same figure is the same file
 Curve = Sequence[Mapping[str, Any]]  # the metrics of one run
 
 

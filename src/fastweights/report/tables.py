@@ -49,9 +49,8 @@ def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def terminal(title: str, header: Sequence[str], body: Sequence[Sequence[str]], caption: str = "") -> Table:
     """For a terminal."""
-    table = Table(
-        title=title or None, caption=caption or None, caption_justify="left", title_justify="left", box=SIMPLE_HEAD
-    )
+    table = Table(title=title or None, caption=caption or None, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.title_justify = table.caption_justify = "left"
     for number, name in enumerate(header):
         table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
     for row in body:

@@ -141,8 +141,6 @@ def test_the_learning_rate_falls_along_a_cosine():
 def test_clipping_bounds_the_gradient(tmp_path):
     model = net()
     seen = []
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda p: None)
     original = torch.optim.Adam.step
 
     def step(self, *args):

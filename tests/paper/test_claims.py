@@ -22,8 +22,8 @@ def small(monkeypatch):
 
 
 def test_a_claim_varies_one_thing(small):
-    base = claims.runs_of("settling", {})[0]
     for claim, variants in claims.variants().items():
+        base = claims.runs_of(claim, {})[0]
         for knobs in variants.values():
             (run,) = claims.runs_of(claim, knobs)
             assert dataclasses.replace(run, **{name: getattr(base, name) for name in knobs}) == base
@@ -54,3 +54,24 @@ def test_convergence():
 
     rows = claims.convergence({"lstm": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]})
     assert rows == [("lstm", "20 to 30", "30 to 30, never in 1 of 2", "never in 2 of 2")]
+
+
+def test_many_inner_steps_drown_the_question_of_a_fresh_net():
+    def start(**knobs):
+        return claims.at_the_start(claims.runs_of("inner steps", knobs)[0], strings=50)
+
+    silent = start(rate=0.0, inner_steps=2)
+    assert silent.loudness == [0.0, 0.0]
+    assert silent.query_share > 0.7
+    assert start(rate=0.5, inner_steps=3).query_share < 0.01 < start(rate=0.03, inner_steps=3).query_share
+    assert len(start(rate=0.5, inner_steps=3).loudness) == 3
+
+
+def test_the_page_says_what_inner_steps_do_at_the_start(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "INNER_STEPS", (2,))
+    monkeypatch.setattr(claims, "INNER_STEPS_RATES", (0.1,))
+    assert claims.reproduce(["inner steps"], tmp_path, 1, "the command") == {}
+    assert claims.publish(tmp_path, tmp_path / "results")
+    page = (tmp_path / "results" / "claims.md").read_text()
+    assert "| 2 | 0.1 | " in page
+    assert "## Inner steps at the start" in page

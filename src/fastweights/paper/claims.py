@@ -145,7 +145,7 @@ START_HEADER = ("inner steps", "rate η", "|A h| / |z| at each inner step", "sha
 
 def start_rows() -> list[tuple[str, ...]]:
     """What `at_the_start` says of the variants of the inner steps."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for knobs in variants()["inner steps"].values():
         start = at_the_start(runs_of("inner steps", knobs)[0])
         loudness = ", ".join(f"{each:.2g}" for each in start.loudness)

@@ -11,7 +11,7 @@ from fastweights.memory.equations import AttentionMemory, Dynamics, MatrixMemory
 
 def slow_weights(layer: FastWeights, suffix: str) -> SlowWeights:
     names = ("weight_hh", "weight_ih", "bias", "norm_weight", "norm_bias")
-    return SlowWeights(*(getattr(layer, name + suffix) for name in names))
+    return SlowWeights(*(getattr(layer, name + suffix) for name in (*names, "weight_integration")))
 
 
 def backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -32,6 +32,7 @@ def reference(
     wipe: Tensor | None = None,
     store: Tensor | None = None,
     read: Tensor | None = None,
+    integrate: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output (T, B, ways·H), h (layers·ways, B, H) and A (layers·ways, B, H, H), for x (T, B, I)."""
     B, H, ways = x.shape[1], layer.hidden_size, 1 + layer.bidirectional
@@ -45,7 +46,7 @@ def reference(
             rate = getattr(layer, "rate_log" + suffix).exp() if layer.learn_rate else x.new_tensor(layer.rate)
             h0 = x.new_zeros(B, H) if state is None else state.h[row]
             memory = form(x.new_zeros(B, H, H) if state is None else state.A[row], decay, rate)
-            signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+            signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
             given = x
             if way:
                 given = backwards(x, lengths)
@@ -78,6 +79,7 @@ def random_run(
     start=True,
     shared=False,
     wiped=True,
+    integrated=True,
     steps=False,
     dtype=torch.float64,
     lay=lambda tensor: tensor,
@@ -102,6 +104,7 @@ def random_run(
         C=random(H, features),
         b=random(H) if bias else None,
         W=random(H, H),
+        W_int=random(H, H) if integrated else None,
         gain=random(H) if norm else None,
         shift=random(H) if norm else None,
         h0=random(B, H) if start else None,
@@ -111,5 +114,7 @@ def random_run(
         left=left,
         p_left=p_left,
         keep=(torch.rand(T, B) > 0.2).to(dtype) if wiped else None,
+        # In some steps of all sequences, in others of some, in others of none.
+        integrate=(torch.rand(T, B) > 2 * torch.rand(T, 1) - 0.5).to(dtype) if integrated else None,
         steps=lengths,
     )

@@ -9,6 +9,7 @@ OPTIONS = [
     {},
     {"inner_steps": 3, "settling": "identity", "nonlinearity": "tanh"},
     {"layer_norm": False, "bias": False, "rate": 0.1},
+    {"integration": True},
     {"normalize_start": True, "learn_decay": True, "learn_rate": True},
 ]
 
@@ -30,6 +31,7 @@ def test_equals_the_layer_step_by_step(options, controlled):
     if controlled:
         signals = {"reset": torch.rand(9, 2) < 0.3, "wipe": torch.rand(9, 2) < 0.3}
         signals |= {"store": torch.rand(9, 2), "read": torch.rand(9, 2)}
+        signals |= {"integrate": torch.rand(9, 2) < 0.3} if layer.integration else {}
     output, end = layer(x, **signals)
     state = None
     for t in range(9):

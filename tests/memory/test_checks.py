@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from fastweights import FastWeights, FastWeightsState
+from fastweights import FastWeights, FastWeightsCell, FastWeightsState
 from fastweights.memory import autograd
 
 CONSTRUCTOR = [
@@ -74,6 +74,7 @@ CALL = [
     ((X,), {"reset": torch.zeros(4, 2)}, TypeError, "reset must be bool, got torch.float32"),
     ((X,), {"wipe": torch.zeros(2, 4).bool()}, ValueError, r"wipe must have shape \(4, 2\).*got \(2, 4\)"),
     ((X,), {"wipe": True}, TypeError, "wipe must be a tensor, got bool"),
+    ((X,), {"integrate": torch.zeros(4, 2).bool()}, ValueError, "integrate must be None: this layer was made without"),
     ((X,), {"store": torch.full((4, 2), 1.5)}, ValueError, "store must be from 0 to 1, got 1.5 to 1.5"),
     ((X,), {"store": torch.full((4, 2), math.nan)}, ValueError, "store must be from 0 to 1, got nan to nan"),
     ((X,), {"read": torch.full((4, 2), -1.0)}, ValueError, "read must be from 0 to 1, got -1.0 to -1.0"),
@@ -96,6 +97,13 @@ def test_call(args, signals, error, message, monkeypatch):
     for run in (layer, layer.trace):
         with pytest.raises(error, match=message):
             run(*args, **signals)
+
+
+def test_integrate_is_checked_like_the_other_flags():
+    with pytest.raises(TypeError, match="integrate must be bool, got torch.float32"):
+        FastWeights(3, 5, integration=True)(X, integrate=torch.zeros(4, 2))
+    with pytest.raises(ValueError, match="integrate must be None: this layer was made without integration=True"):
+        FastWeightsCell(3, 5)(X[0], integrate=torch.zeros(2).bool())
 
 
 def test_batch_first_signals_follow_x():

@@ -13,7 +13,10 @@ DYNAMICS = [Dynamics(), Dynamics(0), Dynamics(3, "identity", "tanh", True), Dyna
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-@pytest.mark.parametrize("options", [{}, {"norm": False, "bias": False}, {"before": False}, {"steps": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": False, "bias": False, "integrated": False}, {"before": False, "start": False}, {"steps": True}],
+)
 @pytest.mark.parametrize("K", [7, 3])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("fused", FUSED)
@@ -43,17 +46,22 @@ def test_backward_equals_autograd(dynamics, options, K, shared, fused):
         torch.testing.assert_close(ours * seen, theirs * seen, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": False, "before": False, "bias": False}, {"shared": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"norm": False, "before": False, "bias": False, "integrated": False}, {"shared": True}]
+)
 @pytest.mark.parametrize("K", [3, 2])
 @pytest.mark.parametrize("fused", FUSED)
 def test_operators_pass_opcheck(options, K, fused):
     run = random_run(3, 2, 4, 4, K, **options)
-    learned = Run(*(t.requires_grad_() if t is not None and t.is_floating_point() else t for t in run[:12]), *run[12:])
+    count = autograd.GRADIENTS
+    learned = Run(*(None if tensor is None else tensor.requires_grad_() for tensor in run[:count]), *run[count:])
     torch.library.opcheck(autograd.forward_op, (*learned, 2, "sustained", "tanh", False, fused))
     detached = Run(*(None if tensor is None else tensor.detach() for tensor in run))
     saved = autograd.forward_op(*detached, 2, "sustained", "tanh", False, fused)
     grad_A = None if K == 3 else torch.randn_like(saved[1])
     for some in (True, False):
-        wanted = [tensor is not None and (some or n < 8) for n, tensor in enumerate(run[: autograd.GRADIENTS])]
+        wanted = [
+            tensor is not None and (some or n < chunked.WEIGHTS) for n, tensor in enumerate(run[: autograd.GRADIENTS])
+        ]
         args = (torch.randn_like(saved[0]), grad_A, *saved, *detached, 2, "sustained", "tanh", False, fused, wanted)
         torch.library.opcheck(autograd.backward_op, args)

@@ -50,7 +50,7 @@ def test_both_forms_agree_in_values_and_gradients(T, S, settling, decay, control
     def random(*shape):
         return torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5
 
-    leaves = [random(H, H), random(H, size), random(H), random(H), random(H), random(T, B, size)]
+    leaves = [random(H, H), random(H, size), random(H), random(H), random(H), random(H, H), random(T, B, size)]
     leaves += [random(B, H), random(B, H, H), torch.tensor(decay, dtype=torch.float64), random()]
     signals = {}
     if controlled:
@@ -60,12 +60,13 @@ def test_both_forms_agree_in_values_and_gradients(T, S, settling, decay, control
             "wipe": random(T, B) > 0.3,
             "store": random(T, B) + 0.5,
             "read": random(T, B) + 0.5,
+            "integrate": random(T, B) > 0.3,
         }
     results = []
     for form in (MatrixMemory, AttentionMemory):
-        W, C, b, gain, shift, x, h, A, lam, eta = inputs = [leaf.clone().requires_grad_() for leaf in leaves]
+        *slow, x, h, A, lam, eta = inputs = [leaf.clone().requires_grad_() for leaf in leaves]
         memory = form(A, lam, eta)
-        output, last = run(x, h, memory, SlowWeights(W, C, b, gain, shift), Dynamics(S, settling), **signals)
+        output, last = run(x, h, memory, SlowWeights(*slow), Dynamics(S, settling), **signals)
         values = (output, last, memory.A)
         total = sum(
             (value * torch.linspace(1, 2, value.numel(), dtype=torch.float64).view_as(value)).sum() for value in values

@@ -37,7 +37,7 @@ def runs(draw):
             return torch.stack((tensor, tensor), -1)[..., 0]
         return tensor
 
-    names = ("norm", "bias", "before", "start", "shared", "wiped", "steps")
+    names = ("norm", "bias", "before", "start", "shared", "wiped", "integrated", "steps")
     run = random_run(T, B, 3, H, K, dtype=dtype, lay=lay, **{name: draw(st.booleans()) for name in names})
     settling, nonlinearity = draw(st.sampled_from(["sustained", "identity"])), draw(st.sampled_from(["relu", "tanh"]))
     dynamics = Dynamics(draw(st.integers(0, 3)), settling, nonlinearity, draw(st.booleans()))

@@ -96,6 +96,7 @@ def cases(draw, dtype=torch.float64, longest=70):
         bidirectional=draw(st.booleans()),
         learn_decay=learn_decay,
         learn_rate=learn_rate,
+        integration=draw(st.booleans()),
         backend=draw(st.sampled_from(BACKENDS)),
         dtype=dtype,
     )
@@ -110,6 +111,8 @@ def cases(draw, dtype=torch.float64, longest=70):
         "store": torch.rand(T, B, dtype=dtype).requires_grad_(),
         "read": torch.rand(T, B, dtype=dtype).requires_grad_(),
     }
+    if layer.integration:
+        signals["integrate"] = torch.rand(T, B) < draw(st.sampled_from([0.1, 0.9]))
     chosen = draw(st.sets(st.sampled_from(sorted(signals))))
     signals = {name: signals[name] for name in sorted(chosen)}
     if not bounded:
@@ -250,6 +253,20 @@ def test_wipe_keeps_the_memory():
     _, state = layer(x[:4])
     expected, _ = layer(x[4:], FastWeightsState(torch.zeros_like(state.h), state.A))
     torch.testing.assert_close(output[4:], expected)
+
+
+def test_the_integration_matrix_takes_the_place_of_W():
+    layer = random_weights(FastWeights(3, 5, integration=True))
+    plain = FastWeights(3, 5)
+    plain.load_state_dict({name: value for name, value in layer.state_dict().items() if "integration" not in name})
+    x, everywhere = torch.randn(9, 2, 3), torch.ones(9, 2, dtype=torch.bool)
+    torch.testing.assert_close(layer(x)[0], plain(x)[0])
+    torch.testing.assert_close(layer(x, integrate=~everywhere)[0], plain(x)[0])
+    plain.load_state_dict({**plain.state_dict(), "weight_hh_l0": layer.weight_integration_l0})
+    torch.testing.assert_close(layer(x, integrate=everywhere)[0], plain(x)[0])
+    layer(x, integrate=everywhere)[0].sum().backward()
+    assert layer.weight_hh_l0.grad.count_nonzero() == 0
+    assert layer.weight_integration_l0.grad.count_nonzero() > 0
 
 
 def test_store_nothing_still_decays():

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from . import chunked, kernel
-from .chunked import Gradients, Run, Saved, differentiable
+from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
 from .equations import Dynamics
 
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
-WEIGHTS = Run._fields.index("w")  # these and what follows seldom have a gradient
 
 
 def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor | None]:
@@ -21,7 +20,7 @@ def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tens
         hs, A, *_ = forward_op(*run, *dynamics, fused)
         return hs, A
     if torch.is_grad_enabled():
-        # An argument costs time: those that nobody wants the gradients of go together.
+        # An argument costs time: the weights of the past, whose gradients are seldom wanted, go together.
         count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
         return RunFunction.apply(run, dynamics, fused, *run[:count])  # type: ignore[no-untyped-call, no-any-return]
     saved = (kernel if fused else chunked).forward(run, dynamics)
@@ -80,6 +79,7 @@ def forward_op(
     C: Tensor,
     b: Tensor | None,
     W: Tensor,
+    W_int: Tensor | None,
     gain: Tensor | None,
     shift: Tensor | None,
     h0: Tensor | None,
@@ -89,6 +89,7 @@ def forward_op(
     left: Tensor | None,
     p_left: Tensor | None,
     keep: Tensor | None,
+    integrate: Tensor | None,
     steps: Tensor | None,
     inner_steps: int,
     settling: str,
@@ -96,7 +97,7 @@ def forward_op(
     normalize_start: bool,
     fused: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    run = Run(x, C, b, W, gain, shift, h0, A0, w, p, left, p_left, keep, steps)
+    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, integrate, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     saved = (kernel if fused else chunked).forward(run, dynamics)
     return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
@@ -142,6 +143,7 @@ def backward_op(
     C: Tensor,
     b: Tensor | None,
     W: Tensor,
+    W_int: Tensor | None,
     gain: Tensor | None,
     shift: Tensor | None,
     h0: Tensor | None,
@@ -151,6 +153,7 @@ def backward_op(
     left: Tensor | None,
     p_left: Tensor | None,
     keep: Tensor | None,
+    integrate: Tensor | None,
     steps: Tensor | None,
     inner_steps: int,
     settling: str,
@@ -159,7 +162,7 @@ def backward_op(
     fused: bool,
     wanted: list[bool],
 ) -> list[Tensor]:
-    run = Run(x, C, b, W, gain, shift, h0, A0, w, p, left, p_left, keep, steps)
+    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, integrate, steps)
     saved = Saved(hs, A, queries, normals, scales, matrices)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     backward = kernel.backward if fused else chunked.backward

@@ -11,6 +11,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from . import checks
 from .weights import Controls
 
+FLAGS = ("reset", "wipe", "integrate")  # signals that are bool, and say nothing past a sequence's end
+
 
 @dataclass
 class Batch:
@@ -50,7 +52,7 @@ class Batch:
             checks.lengths(lengths, T, () if single else (B,), x.device)
         for name, signal in signals.items():
             if signal is not None:
-                checks.control(name, signal, shape, x.device, flags=name in ("reset", "wipe"))
+                checks.control(name, signal, shape, x.device, flags=name in FLAGS)
 
         def time_first(tensor: Tensor) -> Tensor:
             return tensor.unsqueeze(1) if single else tensor.transpose(0, 1) if batch_first else tensor
@@ -60,7 +62,7 @@ class Batch:
             lengths = lengths.reshape(B).long()
         given = {name: time_first(signal) for name, signal in signals.items() if signal is not None}
         for name, signal in given.items():
-            if name in ("store", "read"):
+            if name not in FLAGS:
                 given[name] = signal.to(like.dtype)
             elif lengths is not None:
                 given[name] = signal & (torch.arange(T, device=x.device).unsqueeze(1) < lengths)
@@ -92,7 +94,7 @@ class Batch:
 
     def turned_controls(self) -> Controls:
         """The controls for a net that reads backwards: a reset before step t parts t-1 from t all the same."""
-        reset, wipe, store, read = self.controls
+        reset, wipe, store, read, integrate = self.controls
 
         def cut(signal: Tensor) -> Tensor:
             return self.turn(torch.cat((signal[1:], torch.zeros_like(signal[:1]))))
@@ -102,4 +104,5 @@ class Batch:
             None if wipe is None else cut(wipe),
             None if store is None else self.turn(store),
             None if read is None else self.turn(read),
+            None if integrate is None else self.turn(integrate),
         )

@@ -96,6 +96,12 @@ def control(name: str, value: object, shape: tuple[int, ...], device: torch.devi
         raise ValueError(f"{name} must be from 0 to 1, got {float(value.min())} to {float(value.max())}")
 
 
+def integrate(value: object, possible: bool) -> None:
+    """A signal that only a layer with an integration matrix has a use for."""
+    if value is not None and not possible:
+        raise ValueError("integrate must be None: this layer was made without integration=True")
+
+
 def _readable(value: Tensor) -> bool:
     """Whether looking at the numbers is possible: not while tracing, inside vmap, or without data."""
     transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

@@ -32,6 +32,7 @@ class Run(NamedTuple):
     C: Tensor  # (H, I)
     b: Tensor | None  # (H,)
     W: Tensor  # (H, H)
+    W_int: Tensor | None  # (H, H): takes the place of W where `integrate` says so; None: nowhere
     gain: Tensor | None  # (H,); None: no layer norm
     shift: Tensor | None  # (H,)
     h0: Tensor | None  # (B, H); None: zero
@@ -41,6 +42,7 @@ class Run(NamedTuple):
     left: Tensor | None  # (n-1 or 1, B or 1, K), 0 past a sequence's end; None: there is one chunk
     p_left: Tensor | None  # (n-1 or 1, B or 1), 1 past a sequence's end
     keep: Tensor | None  # (T, B): 0 where the hidden state is wiped before the step, else 1
+    integrate: Tensor | None  # (T, B): 1 where W_int takes the place of W, else 0; None where there is no W_int
     steps: Tensor | None  # (B,): how many of the steps count; None: all. Past them states are zero, whatever x is
 
     @property
@@ -61,6 +63,9 @@ class Run(NamedTuple):
         """x, and zero past each sequence's end, where it may be anything."""
         active = self.active()
         return self.x if active is None else torch.where(active.unsqueeze(-1), self.x, 0.0)
+
+
+WEIGHTS = Run._fields.index("w")  # of the past: this and the three that follow
 
 
 class Saved(NamedTuple):
@@ -84,6 +89,7 @@ class Gradients(NamedTuple):
     C: Tensor | None = None
     b: Tensor | None = None
     W: Tensor | None = None
+    W_int: Tensor | None = None
     gain: Tensor | None = None
     shift: Tensor | None = None
     h0: Tensor | None = None
@@ -156,6 +162,22 @@ def _of(chunk: int, tensor: Tensor | None) -> Tensor:
     return tensor[chunk if len(tensor) > 1 else 0]
 
 
+def _transit(run: Run, t: int, h: Tensor) -> Tensor:
+    """What step t makes of the hidden state before it, (B, H)."""
+    previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
+    if run.W_int is None or run.integrate is None:
+        return previous @ run.W.T
+    return torch.where(run.integrate[t].unsqueeze(-1) > 0, previous @ run.W_int.T, previous @ run.W.T)
+
+
+def _transit_backward(run: Run, t: int, grad: Tensor) -> Tensor:
+    """From the gradient of what `_transit` made to that of h."""
+    back = grad @ run.W
+    if run.W_int is not None and run.integrate is not None:
+        back = torch.where(run.integrate[t].unsqueeze(-1) > 0, grad @ run.W_int, back)
+    return back if run.keep is None else back * run.keep[t].unsqueeze(-1)
+
+
 def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]:
     """`hs` and `A` of `Saved`, by operations that autograd, vmap and jvp see through, to any order."""
     T, B, _ = run.x.shape
@@ -167,10 +189,9 @@ def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]
         states: list[Tensor] = []
         w, p = _of(chunk, run.w), _of(chunk, run.p)
         for k, t in enumerate(range(T)[run.steps_of(chunk)]):
-            previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
             M = torch.stack(states, 1) if states else u.new_zeros(B, 0, H)
             recall = _recall(M, w[:, k, :k], A, p[:, k : k + 1])
-            h = _settle(u[t] + previous @ run.W.T, recall, run.gain, run.shift, dynamics)[0][-1]
+            h = _settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)[0][-1]
             if run.steps is not None:
                 h = torch.where((t < run.steps).unsqueeze(-1), h, 0.0)
             states.append(h)
@@ -192,9 +213,8 @@ def forward(run: Run, dynamics: Dynamics) -> Saved:
         if 0 < chunk < run.chunks - 1 and A is not None:
             matrices[chunk - 1] = A
         for k, t in enumerate(range(T)[run.steps_of(chunk)]):
-            previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
             recall = _recall(M[:, :k], w[:, k, :k], A, p[:, k : k + 1])
-            path, norms = _settle(u[t] + previous @ run.W.T, recall, run.gain, run.shift, dynamics)
+            path, norms = _settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)
             h = path[-1] if run.steps is None else torch.where((t < run.steps).unsqueeze(-1), path[-1], 0.0)
             hs[t] = M[:, k] = h
             for s, query in enumerate(path[:-1]):
@@ -219,7 +239,7 @@ def backward(
     grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
 ) -> Gradients:
     """The gradients that are `wanted` (as in `Gradients`), and perhaps others, from those of `hs` and `A`."""
-    W, gain = run.W, run.gain
+    gain = run.gain
     hs, last, queries, normals, scales, matrices = saved
     assert normals is not None
     assert scales is not None
@@ -283,16 +303,15 @@ def backward(
             start = queries[0, t] if S else hs[t]
             grad_z += through(grad, start, first - 1, t)
             grad_u[t] = grad_z
-            from_next = grad_z @ W
-            if run.keep is not None:
-                from_next = from_next * run.keep[t].unsqueeze(-1)
+            from_next = _transit_backward(run, t, grad_z)
         if A is not None:
             asked = (p[:, : M.shape[1]].T.unsqueeze(-1) * grad_sums[:, steps]).flatten(0, 1)  # (S·K, B, H)
             read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
             grad_A = read_from if grad_A is None else grad_A + read_from
 
     grad_u = grad_u.view(-1, H)
-    kept = grad_u if run.keep is None else grad_u * run.keep.view(-1, 1)
+    before = hs.view(-1, H)[: (T - 1) * B]
+    grad_W, grad_W_int = transition_gradients(grad_u, run.keep, run.integrate, run.h0, B, before)
     grad_gain, grad_shift = None, None
     if gain is not None:
         grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
@@ -300,7 +319,8 @@ def backward(
         x=(grad_u @ run.C).view(run.x.shape),
         C=grad_u.T @ run.masked().flatten(0, 1),
         b=grad_u.sum(0),
-        W=transition_gradient(kept, run.h0, B, hs.view(-1, H)[: (T - 1) * B]),
+        W=grad_W,
+        W_int=grad_W_int,
         gain=grad_gain,
         shift=grad_shift,
         h0=from_next,
@@ -309,10 +329,29 @@ def backward(
     )
 
 
-def transition_gradient(kept: Tensor, h0: Tensor | None, first: int, before: Tensor) -> Tensor:
-    """Of W, from what is kept of the gradients of W h (rows, H), `first` of which follow h0 and the others `before`."""
-    grad = kept[first:].t() @ before
-    return grad if h0 is None else grad.addmm_(kept[:first].t(), h0)
+def transition_gradients(
+    grad_u: Tensor, keep: Tensor | None, integrate: Tensor | None, h0: Tensor | None, first: int, before: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Of W and W_int, from the gradients of what went into the steps (rows, H).
+
+    The `first` rows follow h0, the others `before`; `keep` and `integrate` have a number per row, 0 or 1.
+    """
+    if integrate is None:
+        kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
+        return _transition_gradient(kept[:first], h0, kept[first:], before), None
+    with_W_int = integrate.reshape(-1) if keep is None else (integrate * keep).reshape(-1)
+    with_W = 1 - integrate.reshape(-1) if keep is None else keep.reshape(-1) - with_W_int
+    kept = grad_u * with_W.unsqueeze(-1)
+    grad_W = _transition_gradient(kept[:first], h0, kept[first:], before)
+    # Few steps integrate, as a rule.
+    early, later = with_W_int[:first].nonzero().squeeze(1), with_W_int[first:].nonzero().squeeze(1)
+    start = None if h0 is None else h0[early]
+    return grad_W, _transition_gradient(grad_u[:first][early], start, grad_u[first:][later], before[later])
+
+
+def _transition_gradient(early: Tensor, h0: Tensor | None, later: Tensor, before: Tensor) -> Tensor:
+    grad = later.t() @ before
+    return grad if h0 is None else grad.addmm_(early.t(), h0)
 
 
 def sums_to_size(run: Run, **grads: Tensor) -> dict[str, Tensor]:

@@ -22,13 +22,14 @@ EPS = 1e-5
 
 
 class SlowWeights(NamedTuple):
-    """What gradient descent learns. `b`, or `gain` and `shift` (no layer norm), may be None."""
+    """What gradient descent learns. `b`, or `gain` and `shift` (no layer norm), or `W_int`, may be None."""
 
     W: Tensor  # (H, H)
     C: Tensor  # (H, I)
     b: Tensor | None  # (H,)
     gain: Tensor | None  # (H,)
     shift: Tensor | None  # (H,)
+    W_int: Tensor | None = None  # (H, H): the integration transition matrix
 
 
 class Dynamics(NamedTuple):
@@ -146,6 +147,7 @@ def run(
     wipe: Tensor | None = None,
     store: Tensor | None = None,
     read: Tensor | None = None,
+    integrate: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Feed `x` (T, B, I) to a net in state `h` (B, H) with `memory`, which is updated in place.
 
@@ -161,7 +163,10 @@ def run(
             h = torch.where((reset[t] & active)[:, None], 0.0, h)
         if wipe is not None:
             h = torch.where((wipe[t] & active)[:, None], 0.0, h)
-        z = h @ slow.W.T + x[t] @ slow.C.T
+        from_h = h @ slow.W.T
+        if integrate is not None and slow.W_int is not None:
+            from_h = torch.where(integrate[t][:, None], h @ slow.W_int.T, from_h)
+        z = from_h + x[t] @ slow.C.T
         if slow.b is not None:
             z = z + slow.b
         new = settle(z, memory, slow, dynamics, ones if read is None else read[t])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from . import checks, kernel
-from .batch import Batch
+from .batch import FLAGS, Batch
 from .equations import Dynamics
 from .scan import Slow, observe, scan
 from .state import End, FastWeightsState, autocasting, full_precision
@@ -35,7 +35,7 @@ class Trace(NamedTuple):
     attention: Tensor
 
 
-SLOW = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias")
+SLOW = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias")  # in all layers, in the order of `kernel.step`
 _Observed = list[tuple[Tensor, Tensor]] | None
 
 
@@ -54,6 +54,7 @@ class _FastWeightsBase(nn.Module):
         normalize_start: bool,
         settling: str,
         nonlinearity: str,
+        integration: bool,
         learn_decay: bool,
         learn_rate: bool,
         backend: str,
@@ -72,7 +73,7 @@ class _FastWeightsBase(nn.Module):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.inner_steps, self.settling, self.nonlinearity = inner_steps, settling, nonlinearity
         self.layer_norm, self.normalize_start = layer_norm, normalize_start
-        self.decay, self.rate = float(decay), float(rate)
+        self.decay, self.rate, self.integration = float(decay), float(rate), integration
         self.learn_decay, self.learn_rate = learn_decay, learn_rate
         self.backend = backend
         self._chunk_size: int | None = None  # None: chosen by size
@@ -83,6 +84,7 @@ class _FastWeightsBase(nn.Module):
         shapes: dict[str, tuple[int, ...] | None] = {
             "weight_ih": (H, input_size),
             "weight_hh": (H, H),
+            "weight_integration": (H, H) if self.integration else None,
             "bias": (H,) if bias else None,
             "norm_weight": (H,) if self.layer_norm else None,
             "norm_bias": (H,) if self.layer_norm else None,
@@ -95,12 +97,15 @@ class _FastWeightsBase(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """As the paper says: W = 0.05·I, the input weights U(-1/√H, 1/√H), gain 1, biases 0; λ and η as given."""
+        """As the paper says: W = 0.05·I, the input weights U(-1/√H, 1/√H), gain 1, biases 0; λ and η as given.
+
+        The integration matrix starts as W does.
+        """
         bound = 1 / math.sqrt(self.hidden_size)
         for name, parameter in self.named_parameters():
             if "weight_ih" in name:
                 parameter.uniform_(-bound, bound)
-            elif "weight_hh" in name:
+            elif "weight_hh" in name or "weight_integration" in name:
                 nn.init.eye_(parameter).mul_(0.05)
             elif "norm_weight" in name:
                 parameter.fill_(1)
@@ -122,7 +127,9 @@ class _FastWeightsBase(nn.Module):
         observed: _Observed = None,
     ) -> tuple[Tensor, End]:
         """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
-        slow = Slow(*[self._weight(name + suffix) for name in SLOW])
+        C, b, W, gain, shift = [self._weight(name + suffix) for name in SLOW]
+        W_int = None if controls.integrate is None else self._weight("weight_integration" + suffix)
+        slow = Slow(C, b, W, W_int, gain, shift)
         if x.dtype != slow.W.dtype:  # under autocast
             x = x.to(slow.W.dtype)
         decay = self._weight("decay_logit" + suffix).sigmoid() if self.learn_decay else self.decay
@@ -177,6 +184,8 @@ class FastWeights(_FastWeightsBase):
         settling: "sustained" keeps z during settling (the paper's method 1); "identity" drops it and adds the identity
             to A, h_{s+1} = f(LN[(I + A) h_s]) (method 2).
         nonlinearity: f, "relu" or "tanh".
+        integration: have a second transition matrix, `weight_integration_l0` (H, H), for the steps that `integrate`
+            marks: those that put together what was seen before, say.
         bias: b, with the input weights.
         batch_first: x, output and the per-step signals are (B, T, …) instead of (T, B, …). The state is not affected.
         dropout: between stacked layers, while training.
@@ -209,6 +218,7 @@ class FastWeights(_FastWeightsBase):
         normalize_start: bool = False,
         settling: str = "sustained",
         nonlinearity: str = "relu",
+        integration: bool = False,
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
@@ -229,6 +239,7 @@ class FastWeights(_FastWeightsBase):
             normalize_start=normalize_start,
             settling=settling,
             nonlinearity=nonlinearity,
+            integration=integration,
             learn_decay=learn_decay,
             learn_rate=learn_rate,
             backend=backend,
@@ -256,6 +267,7 @@ class FastWeights(_FastWeightsBase):
         wipe: Tensor | None = None,
         store: Tensor | None = None,
         read: Tensor | None = None,
+        integrate: Tensor | None = None,
     ) -> tuple[Tensor, FastWeightsState]: ...
 
     @overload
@@ -269,6 +281,7 @@ class FastWeights(_FastWeightsBase):
         wipe: Tensor | None = None,
         store: Tensor | None = None,
         read: Tensor | None = None,
+        integrate: Tensor | None = None,
     ) -> tuple[PackedSequence, FastWeightsState]: ...
 
     def forward(
@@ -281,6 +294,7 @@ class FastWeights(_FastWeightsBase):
         wipe: Tensor | None = None,
         store: Tensor | None = None,
         read: Tensor | None = None,
+        integrate: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, FastWeightsState]:
         """Run a batch of sequences.
 
@@ -293,17 +307,18 @@ class FastWeights(_FastWeightsBase):
             wipe: bool, likewise: before this step h is zeroed and A is kept.
             store: in [0, 1], likewise: scales what this step writes into A. Decay goes on regardless.
             read: in [0, 1], likewise: scales what this step reads from A.
+            integrate: bool, likewise: in this step the integration matrix takes the place of W (see `integration`).
 
         In a bidirectional layer, `reset` and `wipe` before step t part t-1 from t in both directions.
 
         Returns:
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
-        if state is None and lengths is reset is wipe is store is read is None and self._like_a_scan(x):
+        if state is None and lengths is reset is wipe is store is read is integrate is None and self._like_a_scan(x):
             checks.inputs(x, (3,), self.input_size, self._like)
             hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
             return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
-        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
         batch = self._arrange(x, state, lengths, signals)
         output, new_state = self._run(batch, state)
         return batch.restore(output), new_state
@@ -324,6 +339,7 @@ class FastWeights(_FastWeightsBase):
         wipe: Tensor | None = None,
         store: Tensor | None = None,
         read: Tensor | None = None,
+        integrate: Tensor | None = None,
     ) -> Trace:
         """Run as `forward` does, and tell what happened inside: see `Trace`.
 
@@ -332,7 +348,7 @@ class FastWeights(_FastWeightsBase):
         >>> hidden.shape, attention.shape
         (torch.Size([1, 7, 4, 2, 20]), torch.Size([1, 7, 3, 2, 7]))
         """
-        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
         batch = self._arrange(x, state, lengths, signals)
         T, B = batch.x.shape[:2]
         rows, S, like = len(self._suffixes), self.inner_steps, self._like
@@ -359,6 +375,7 @@ class FastWeights(_FastWeightsBase):
         lengths: Tensor | None,
         signals: dict[str, Tensor | None],
     ) -> Batch:
+        checks.integrate(signals["integrate"], self.integration)
         batch = Batch.arrange(x, lengths, signals, self.input_size, self.batch_first, self._like)
         if state is not None:
             checks.state(state, (len(self._suffixes), *batch.state_shape, self.hidden_size), self._like)
@@ -419,6 +436,7 @@ class FastWeightsCell(_FastWeightsBase):
         normalize_start: bool = False,
         settling: str = "sustained",
         nonlinearity: str = "relu",
+        integration: bool = False,
         bias: bool = True,
         learn_decay: bool = False,
         learn_rate: bool = False,
@@ -436,6 +454,7 @@ class FastWeightsCell(_FastWeightsBase):
             normalize_start=normalize_start,
             settling=settling,
             nonlinearity=nonlinearity,
+            integration=integration,
             learn_decay=learn_decay,
             learn_rate=learn_rate,
             backend=backend,
@@ -452,19 +471,21 @@ class FastWeightsCell(_FastWeightsBase):
         wipe: Tensor | None = None,
         store: Tensor | None = None,
         read: Tensor | None = None,
+        integrate: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
-        if reset is wipe is store is read is None and self._streams(x, state):
+        if reset is wipe is store is read is integrate is None and self._streams(x, state):
             return self._step(x, state)
         H = self.hidden_size
         like = self._weight("weight_hh")
         checks.inputs(x, (1, 2), self.input_size, like)
+        checks.integrate(integrate, self.integration)
         if state is not None:
             checks.state(state, (*x.shape[:-1], H), like)
-        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read}
+        signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
         for name, signal in signals.items():
             if signal is not None:
-                checks.control(name, signal, tuple(x.shape[:-1]), x.device, flags=name in ("reset", "wipe"))
+                checks.control(name, signal, tuple(x.shape[:-1]), x.device, flags=name in FLAGS)
         # As a sequence of one step.
         given = {name: None if signal is None else signal.unsqueeze(0) for name, signal in signals.items()}
         batch = Batch.arrange(x.unsqueeze(0), None, given, self.input_size, False, like)

@@ -24,6 +24,7 @@ class Slow(NamedTuple):
     C: Tensor  # (H, I)
     b: Tensor | None  # (H,)
     W: Tensor  # (H, H)
+    W_int: Tensor | None  # (H, H); None where no step integrates
     gain: Tensor | None  # (H,)
     shift: Tensor | None  # (H,)
 
@@ -55,8 +56,8 @@ def scan(
     K = min(chunk_size or chunk_length(T, H), T)
     weights = weigh(T, K, decay, rate, controls, x)
     left, p_left = weights.between(-(-T // K), lengths)
-    keep = controls.keep(x.dtype)
-    run = chunked.Run(x, *slow, h0, A0, weights.w, weights.p, left, p_left, keep, lengths)
+    masks = controls.masks(x.dtype)
+    run = chunked.Run(x, *slow, h0, A0, weights.w, weights.p, left, p_left, *masks, lengths)
     hs, A = autograd.run_through(run, dynamics, fused)
     return hs, End(hs, h0, A0 if K == T else A, weights, lengths)
 
@@ -78,8 +79,8 @@ def observe(
     """
     T = x.shape[0]
     w, p, *_ = weigh(T, T, decay, rate, controls, x)
-    keep = controls.keep(x.dtype)
-    saved = chunked.forward(chunked.Run(x, *slow, h0, A0, w, p, None, None, keep, lengths), dynamics)
+    masks = controls.masks(x.dtype)
+    saved = chunked.forward(chunked.Run(x, *slow, h0, A0, w, p, None, None, *masks, lengths), dynamics)
     hidden = torch.cat((saved.queries, saved.hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", saved.queries, saved.hs)
     return hidden, scores * w[0].transpose(0, 1).unsqueeze(1)

@@ -17,14 +17,13 @@ class Controls(NamedTuple):
     wipe: Tensor | None = None  # bool
     store: Tensor | None = None
     read: Tensor | None = None
+    integrate: Tensor | None = None  # bool
 
-    def keep(self, dtype: torch.dtype) -> Tensor | None:
-        """0 where the hidden state is zeroed before the step, else 1, (T, B); None: nowhere."""
-        reset, wipe, *_ = self
-        if reset is None and wipe is None:
-            return None
+    def masks(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+        """`keep` and `integrate` of a run: where the hidden state is not zeroed before the step, and as given."""
+        reset, wipe, _, _, integrate = self
         blank = wipe if reset is None else reset if wipe is None else reset | wipe
-        return blank.logical_not().to(dtype)  # type: ignore[union-attr]
+        return None if blank is None else (~blank).to(dtype), None if integrate is None else integrate.to(dtype)
 
 
 class Weights(NamedTuple):
@@ -70,7 +69,7 @@ class Weights(NamedTuple):
 
 def weigh(T: int, K: int, decay: float | Tensor, rate: float | Tensor, controls: Controls, like: Tensor) -> Weights:
     """The weights of T steps in chunks of K, in the dtype and on the device of `like`."""
-    reset, _, store, read = controls
+    reset, _, store, read, _ = controls
     if reset is None and store is None and read is None:
         plain = isinstance(decay, float) and isinstance(rate, float) and type(like) is Tensor
         if plain and not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..chunked import Gradients, Run, Saved, sums_to_size, transition_gradient
+from ..chunked import WEIGHTS, Gradients, Run, Saved, sums_to_size, transition_gradients
 from ..equations import Dynamics
 
-ABI = 5
+ABI = 6
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 12
 LARGE = 1 << 23  # bytes
@@ -26,7 +26,7 @@ LANES = {torch.float32: 8, torch.float64: 4}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("17q28Q").pack
+_pack = struct.Struct("17q30Q").pack
 _pack_step = struct.Struct("6q2d10Q").pack  # fw_step
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 
@@ -174,7 +174,7 @@ def backward(
     grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
 ) -> Gradients:
     """As `fastweights.memory.chunked.backward`."""
-    x, C, b, _, gain, _, h0, A0, *_ = run
+    x, C, b, _, _, gain, _, h0, A0, *_ = run
     hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(x.shape[0], run.steps)
     count = T * B if rows is None else rows.count()
     empty, zeros = hs.new_empty, hs.new_zeros
@@ -184,26 +184,27 @@ def backward(
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
     grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
     weights: dict[str, Tensor] = {}
-    if any(wanted[8:]):
+    if any(wanted[WEIGHTS:]):
         n, K = run.chunks, run.w.shape[-1]
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
     sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
     made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
     _call("backward", run, dynamics, made)
     # The rest is matrix products over all steps at once.
-    before, keep, first, grad_x = hs[: T - 1], run.keep, B, _product(grad_u, C) if wanted[0] else None
+    before, masks, first, grad_x = hs[: T - 1], (run.keep, run.integrate), B, _product(grad_u, C) if wanted[0] else None
     if rows is not None:
         later = rows.count(1)
         x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
-        keep = None if keep is None else rows.pack(keep.unsqueeze(-1), count)
+        masks = tuple(None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks)
         h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
         grad_x = None if grad_x is None else rows.unpack(grad_x)
-    kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
+    grad_W, grad_W_int = transition_gradients(grad_u, *masks, h0, first, before.reshape(-1, H))
     return Gradients(
         None if grad_x is None else grad_x.view(run.x.shape),
         grad_u.t() @ x.reshape(-1, x.shape[-1]),
         grad_b,
-        transition_gradient(kept, h0, first, before.reshape(-1, H)),
+        grad_W,
+        grad_W_int,
         grad_gain,
         grad_shift,
         grad_h0,
@@ -240,7 +241,7 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ..
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
     given = [None if tensor is None else tensor.contiguous() for tensor in run[2:]]
     strides = [0] * 8  # of the weights of the past, which are the same for all chunks, or all sequences, or not
-    for place, tensor in enumerate(given[6:10]):
+    for place, tensor in enumerate(given[WEIGHTS - 2 : WEIGHTS + 2]):
         if tensor is not None:
             shape = tensor.shape
             if shape[0] > 1:

@@ -91,22 +91,24 @@ template <class T> struct Kernel {
     const fw_scan &c;
     const int64_t steps, B, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
-    const T *u, *bias, *W, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep;
+    const T *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *integrate;
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
     std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
     std::vector<T> W_packed;             // forward: W; backward: its transpose
+    std::vector<T> W_int_packed;
     std::vector<T> sums;                 // backward: gradients of gain, shift and b per block
 
     explicit Kernel(const fw_scan &scan)
         : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
           chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
           identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), bias(static_cast<const T *>(c.b)),
-          W(static_cast<const T *>(c.W)),
+          W(static_cast<const T *>(c.W)), W_int(static_cast<const T *>(c.W_int)),
           gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
-          p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)), zeros(c.H), order(c.B) {
+          p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)),
+          integrate(c.W_int ? static_cast<const T *>(c.integrate) : nullptr), zeros(c.H), order(c.B) {
         std::iota(order.begin(), order.end(), 0);
         if (!c.steps) return;
         std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return c.steps[a] > c.steps[b]; });
@@ -297,12 +299,17 @@ template <class T> struct Kernel {
     static constexpr int64_t PANEL = 10;
 
     void pack(int64_t row_stride, int64_t column_stride) {
-        W_packed.resize(H * H);
-        T *out = W_packed.data();
+        pack(W, row_stride, column_stride, W_packed);
+        if (integrate) pack(W_int, row_stride, column_stride, W_int_packed);
+    }
+
+    void pack(const T *matrix, int64_t row_stride, int64_t column_stride, std::vector<T> &packed) const {
+        packed.resize(H * H);
+        T *out = packed.data();
         for (int64_t i = 0, R; i < H; i += R) {
             R = i + PANEL <= H ? PANEL : 1;
             for (int64_t k = 0; k < H; ++k)
-                for (int64_t r = 0; r < R; ++r) *out++ = W[(i + r) * row_stride + k * column_stride];
+                for (int64_t r = 0; r < R; ++r) *out++ = matrix[(i + r) * row_stride + k * column_stride];
         }
     }
 
@@ -319,10 +326,33 @@ template <class T> struct Kernel {
         for (int r = 0; r < R; ++r) out[r] = sum[r];
     }
 
-    void multiply(const V *in, const V *start, V *out) const {
+    void multiply(const std::vector<T> &packed, const V *in, const V *start, V *out) const {
         int64_t i = 0;
-        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(W_packed.data() + i * H, in, start ? start + i : start, out + i);
-        for (; i < H; ++i) panel<1>(W_packed.data() + i * H, in, start ? start + i : start, out + i);
+        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(packed.data() + i * H, in, start ? start + i : start, out + i);
+        for (; i < H; ++i) panel<1>(packed.data() + i * H, in, start ? start + i : start, out + i);
+    }
+
+    // The same with W, or W_int in the lanes that integrate at step t. `part` has room for a vector of the lanes.
+    void transit(const Block &b, int64_t t, const V *in, const V *start, V *part, V *out) const {
+        int64_t there = 0, integrating = 0;
+        V mask{};
+        for (int64_t l = 0; l < L && integrate; ++l)
+            if (b.lane[l] >= 0 && t < b.steps[l]) {
+                mask[l] = integrate[t * B + b.lane[l]];
+                ++there, integrating += mask[l] != 0;
+            }
+        if (integrating < there || !integrating) {
+            if (integrating) only(in, mask == V{}, part);
+            multiply(W_packed, integrating ? part : in, start, out);
+            start = out;
+        }
+        if (!integrating) return;
+        if (integrating < there) only(in, mask != V{}, part);
+        multiply(W_int_packed, integrating < there ? part : in, start, out);
+    }
+
+    template <class M> void only(const V *in, M where, V *out) const {
+        for (int64_t i = 0; i < H; ++i) out[i] = where ? in[i] : V{};
     }
 
     void activate(const V *in, V *out) const {
@@ -488,8 +518,8 @@ template <class T> struct Kernel {
     void forward(int64_t index) {
         Block b = block(index);
         T *hs = static_cast<T *>(c.hs);
-        V *z = scratch.take<V>(H * (5 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0));
-        V *before = z + H, *sums = before + H, *q = sums + H, *ring = q + 2 * H;
+        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0));
+        V *before = z + H, *part = before + H, *sums = part + H, *q = sums + H, *ring = q + 2 * H;
         b.states = ring + RING * H;
         V *first = A0 ? b.states + std::min(K, b.longest) * H : nullptr;
         if (A0) gather_matrix(b, A0, first);
@@ -508,7 +538,7 @@ template <class T> struct Kernel {
             }
             if (bias)
                 for (int64_t i = 0; i < H; ++i) z[i] += bias[i];
-            multiply(previous, z, z);
+            transit(b, t, previous, z, part, z);
             const V *from = z;
             for (int64_t s = 0; s <= S; ++s) {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
@@ -727,7 +757,7 @@ template <class T> struct Kernel {
                     grad_b[i] += grad_z[i];
                 }
                 scatter(b, grad_z, Rows::of_packed, t, grad_u);
-                multiply(grad_z, nullptr, from_next);
+                transit(b, t, grad_z, nullptr, read, from_next);
                 if (keep || t >= b.shortest) {
                     const V mask = kept(b, t);
                     for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;

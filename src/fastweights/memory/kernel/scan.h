@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 5
+#define FW_ABI 6
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -13,11 +13,12 @@ typedef struct {
     int64_t left_chunk_stride, left_stride;
     int64_t p_left_chunk_stride, p_left_stride;
     int64_t threads;
-    const void *u, *b, *W, *gain, *shift;             // (T, B, H), (H) or null, (H, H), (H) or null, (H) or null
+    const void *u, *b, *W, *W_int;                    // (T, B, H), (H) or null, (H, H), (H, H) or null
+    const void *gain, *shift;                         // (H) or null
     const void *h0, *A0;                              // (B, H) or null, (B, H, H) or null
     const void *w, *p;                                // (…, K, K), (…, K): how a step sees the chunk and A
     const void *left, *p_left;                        // (…, K), (…): what the next chunk's A has of them, but for the last
-    const void *keep;                                 // (T, B) or null
+    const void *keep, *integrate;                     // (T, B) or null, (T, B), or null without W_int
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
     void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, see saved_per_block
     const void *grad_hs, *grad_A_last;                // (T, B, H), (B, H, H) or null

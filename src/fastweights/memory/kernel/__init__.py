@@ -191,14 +191,15 @@ def backward(
     made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
     _call("backward", run, dynamics, made)
     # The rest is matrix products over all steps at once.
-    before, masks, first, grad_x = hs[: T - 1], (run.keep, run.integrate), B, _product(grad_u, C) if wanted[0] else None
+    before, first, grad_x = hs[: T - 1], B, _product(grad_u, C) if wanted[0] else None
+    masks: list[Tensor | None] = [run.keep, run.integrate]
     if rows is not None:
         later = rows.count(1)
         x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
-        masks = tuple(None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks)
+        masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
         h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
         grad_x = None if grad_x is None else rows.unpack(grad_x)
-    grad_W, grad_W_int = transition_gradients(grad_u, *masks, h0, first, before.reshape(-1, H))
+    grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H))
     return Gradients(
         None if grad_x is None else grad_x.view(run.x.shape),
         grad_u.t() @ x.reshape(-1, x.shape[-1]),

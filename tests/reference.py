@@ -47,6 +47,7 @@ def reference(
             h0 = x.new_zeros(B, H) if state is None else state.h[row]
             memory = form(x.new_zeros(B, H, H) if state is None else state.A[row], decay, rate)
             signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
+            signals = {name: None if s is None else s.expand(x.shape[:2]) for name, s in signals.items()}
             given = x
             if way:
                 given = backwards(x, lengths)

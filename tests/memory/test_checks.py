@@ -73,6 +73,7 @@ CALL = [
     ),
     ((X,), {"reset": torch.zeros(4, 2)}, TypeError, "reset must be bool, got torch.float32"),
     ((X,), {"wipe": torch.zeros(2, 4).bool()}, ValueError, r"wipe must have shape \(4, 2\).*got \(2, 4\)"),
+    ((X,), {"store": torch.zeros(1, 2)}, ValueError, r"store must have .* or \(4, 1\), one per step; got \(1, 2\)"),
     ((X,), {"wipe": True}, TypeError, "wipe must be a tensor, got bool"),
     ((X,), {"integrate": torch.zeros(4, 2).bool()}, ValueError, "integrate must be None: this layer was made without"),
     ((X,), {"store": torch.full((4, 2), 1.5)}, ValueError, "store must be from 0 to 1, got 1.5 to 1.5"),
@@ -108,5 +109,5 @@ def test_integrate_is_checked_like_the_other_flags():
 
 def test_batch_first_signals_follow_x():
     layer = FastWeights(3, 5, batch_first=True)
-    with pytest.raises(ValueError, match=r"reset must have shape \(2, 4\), one per step and sequence; got \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"reset must have shape \(2, 4\), .* or \(1, 4\), one per step; got \(4, 2\)"):
         layer(X.transpose(0, 1), reset=torch.zeros(4, 2, dtype=torch.bool))

@@ -115,6 +115,9 @@ def cases(draw, dtype=torch.float64, longest=70):
         signals["integrate"] = torch.rand(T, B) < draw(st.sampled_from([0.1, 0.9]))
     chosen = draw(st.sets(st.sampled_from(sorted(signals))))
     signals = {name: signals[name] for name in sorted(chosen)}
+    for name in chosen - {"lengths"}:  # one for all sequences
+        if B and draw(st.booleans()):
+            signals[name] = signals[name].detach()[:, :1].requires_grad_(signals[name].requires_grad)
     if not bounded:
         assume(all((value.abs() < 1e6).all() for value in layer(x, state, **signals)[1]))
     return layer, x, state, signals
@@ -186,7 +189,9 @@ def test_a_sequence_does_not_see_its_batch_mates(case, data):
         return
     b = data.draw(st.integers(0, x.shape[1] - 1))
     output, new = layer(x, state, **signals)
-    alone = {name: s[b : b + 1] if name == "lengths" else s[:, b : b + 1] for name, s in signals.items()}
+    alone = {
+        name: s[b : b + 1] if name == "lengths" else s.expand(x.shape[:2])[:, b : b + 1] for name, s in signals.items()
+    }
     own, own_state = layer(x[:, b : b + 1], state and state.index_select(torch.tensor([b])), **alone)
     torch.testing.assert_close(own[:, 0], output[:, b], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(own_state.A[:, 0], new.A[:, b], rtol=1e-9, atol=1e-9)

@@ -20,7 +20,7 @@ class Batch:
 
     x: Tensor  # (T, B, I)
     lengths: Tensor | None  # (B,)
-    controls: Controls  # (T, B) each
+    controls: Controls  # (T, B) each, or (T, 1)
     single: bool
     batch_first: bool
     packed: PackedSequence | None
@@ -52,7 +52,8 @@ class Batch:
             checks.lengths(lengths, T, () if single else (B,), x.device)
         for name, signal in signals.items():
             if signal is not None:
-                checks.control(name, signal, shape, x.device, flags=name in FLAGS)
+                batch = None if single else 0 if batch_first else 1
+                checks.control(name, signal, shape, x.device, flags=name in FLAGS, batch=batch)
 
         def time_first(tensor: Tensor) -> Tensor:
             return tensor.unsqueeze(1) if single else tensor.transpose(0, 1) if batch_first else tensor
@@ -63,9 +64,11 @@ class Batch:
         given = {name: time_first(signal) for name, signal in signals.items() if signal is not None}
         for name, signal in given.items():
             if name not in FLAGS:
-                given[name] = signal.to(like.dtype)
+                signal = signal.to(like.dtype)
             elif lengths is not None:
-                given[name] = signal & (torch.arange(T, device=x.device).unsqueeze(1) < lengths)
+                signal = signal & (torch.arange(T, device=x.device).unsqueeze(1) < lengths)
+            # One amount for all sequences stays one: how the past is seen is then the same for all, too.
+            given[name] = signal if name not in FLAGS and lengths is None else signal.expand(T, B)
         return cls(x, lengths, Controls(**given), single, batch_first, packed)
 
     @property

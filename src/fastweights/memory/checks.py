@@ -82,14 +82,21 @@ def lengths(value: object, T: int, shape: tuple[int, ...], device: torch.device)
             raise ValueError(f"lengths must be from 0 to {T} (the steps of x), got {low} to {high}")
 
 
-def control(name: str, value: object, shape: tuple[int, ...], device: torch.device, *, flags: bool) -> None:
-    """A per-step signal: bool for flags (reset, wipe), bool or a number in [0, 1] for amounts (store, read)."""
+def control(
+    name: str, value: object, shape: tuple[int, ...], device: torch.device, *, flags: bool, batch: int | None = None
+) -> None:
+    """A per-step signal: bool for flags (reset, wipe, integrate), bool or a number in [0, 1] for amounts (store, read).
+
+    The dimension `batch` of its shape may be 1, for all sequences.
+    """
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     if value.dtype != torch.bool and (flags or not value.is_floating_point()):
         raise TypeError(f"{name} must be {'bool' if flags else 'floating-point or bool'}, got {value.dtype}")
-    if value.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, one per step and sequence; got {tuple(value.shape)}")
+    for_all = tuple(1 if place == batch else size for place, size in enumerate(shape))
+    if value.shape not in (shape, for_all):
+        either = "" if batch is None else f" or {for_all}, one per step"
+        raise ValueError(f"{name} must have shape {shape}, one per step and sequence{either}; got {tuple(value.shape)}")
     if value.device != device:
         raise ValueError(f"{name} must be on {device}, where x is; got {value.device}")
     if not flags and value.dtype != torch.bool and _readable(value) and not ((value >= 0) & (value <= 1)).all():

@@ -303,7 +303,8 @@ class FastWeights(_FastWeightsBase):
             state: where the sequences stand, from an earlier call; None: h and A are zero.
             lengths: (B,), how many steps of each sequence count. Output is zero past them, and the state is that of
                 each sequence's own last step, or the one it came with if it has none.
-            reset: bool, laid out like x without its features: before this step the sequence starts anew, h and A zero.
+            reset: bool, laid out like x without its features, or with a 1 for the batch, for all sequences: before this
+                step the sequence starts anew, h and A zero.
             wipe: bool, likewise: before this step h is zeroed and A is kept.
             store: in [0, 1], likewise: scales what this step writes into A. Decay goes on regardless.
             read: in [0, 1], likewise: scales what this step reads from A.

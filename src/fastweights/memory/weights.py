@@ -11,7 +11,10 @@ from torch.nn import functional as F
 
 
 class Controls(NamedTuple):
-    """What a caller asks of single steps, (T, B) each; None: the same everywhere, at no cost."""
+    """What a caller asks of single steps, (T, B) each; None: the same everywhere, at no cost.
+
+    `store` and `read` may be (T, 1), for all sequences.
+    """
 
     reset: Tensor | None = None  # bool
     wipe: Tensor | None = None  # bool

@@ -1,0 +1,114 @@
+"""Nets that classify images by glimpses, and the ConvNet that sees the same patches all at once."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .cores import make_core
+
+
+class GlimpseSignals(NamedTuple):
+    """What a net is told of every glimpse: (T,) bool each, and the same and more as inputs (T, features)."""
+
+    store: Tensor
+    wipe: Tensor
+    integrate: Tensor
+    inputs: Tensor
+
+
+class GlimpseNet(nn.Module):
+    """Glimpse and signals → recurrent core → 100 ReLUs → logits of the classes, read after the last glimpse.
+
+    Every core has the signals among its inputs. A core of fast weights obeys them, too: it stores where `store` is set
+    and nowhere else, starts from zero where `wipe` is, and where `integrate` is it reads its memory and uses its
+    integration matrix.
+
+    Args:
+        core: the recurrent core, by name: see `make_core`.
+        units: its size.
+        pixels: of a glimpse.
+        signals: that go with the glimpses.
+        classes: how many there are.
+        input_range, options: of the core.
+        obeys: which of the signals a core of fast weights obeys; "integrate" is two, the reading ("read") and the
+            matrix ("integrate").
+
+    >>> no, yes = torch.zeros(3, dtype=torch.bool), torch.ones(3, dtype=torch.bool)
+    >>> signals = GlimpseSignals(yes, no, no, torch.rand(3, 6))
+    >>> net = GlimpseNet("fast-weights", 20, pixels=4, signals=signals, classes=10)
+    >>> net(torch.rand(3, 5, 4)).shape
+    torch.Size([5, 10])
+    """
+
+    def __init__(
+        self,
+        core: str,
+        units: int,
+        *,
+        pixels: int,
+        signals: GlimpseSignals,
+        classes: int,
+        input_range: float = 0.0,
+        options: Mapping[str, Any] | None = None,
+        obeys: tuple[str, ...] = ("store", "wipe", "read", "integrate"),
+    ) -> None:
+        super().__init__()
+        self.register_buffer("inputs", signals.inputs, persistent=False)
+        self.obeys = obeys if core == "fast-weights" else ()
+        known = {**signals._asdict(), "read": signals.integrate}
+        for name in self.obeys:
+            self.register_buffer(name, known[name].unsqueeze(1), persistent=False)
+        options = dict(options or {})
+        if core == "fast-weights":
+            options["integration"] = "integrate" in obeys
+        features = pixels + signals.inputs.shape[1]
+        self.core = make_core(core, features, units, input_range=input_range, options=options)
+        self.readout = nn.Sequential(nn.Linear(self.core.output_size, 100), nn.ReLU(), nn.Linear(100, classes))  # type: ignore[arg-type]
+
+    def forward(self, glimpses: Tensor) -> Tensor:
+        """Logits (B, classes) for glimpses (T, B, pixels)."""
+        output, _ = self.core(self._features(glimpses), **self._signals())
+        return self.readout(output[-1])  # type: ignore[no-any-return]
+
+    def trace(self, glimpses: Tensor) -> Any:
+        """What a core of fast weights did with glimpses (T, B, pixels)."""
+        return self.core.trace(self._features(glimpses), **self._signals())  # type: ignore[operator]
+
+    def _features(self, glimpses: Tensor) -> Tensor:
+        inputs: Any = self.inputs
+        return torch.cat((glimpses, inputs.unsqueeze(1).expand(-1, glimpses.shape[1], -1)), -1)
+
+    def _signals(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in self.obeys}
+
+
+class ConvNet(nn.Module):
+    """Three layers on the patches of the glimpses: patches at both scales, quadrants, the image; shared at each layer.
+
+    Args:
+        features: of each layer.
+        patch: pixels along a side; images have 4 of them along a side.
+        classes: how many there are.
+
+    >>> ConvNet(20, patch=7, classes=10)(torch.rand(5, 28, 28)).shape
+    torch.Size([5, 10])
+    """
+
+    def __init__(self, features: int, *, patch: int, classes: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, features, patch, stride=patch)
+        self.details = nn.Conv2d(features, features, 2, stride=2)
+        self.coarse = nn.Conv2d(features, features, 1, bias=False)
+        self.image = nn.Conv2d(features, features, 2)
+        self.readout = nn.Linear(features, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, classes) for images (B, n, n)."""
+        fine = images.unsqueeze(1)
+        coarse = functional.avg_pool2d(fine, 2)
+        seen = [self.patches(scale).relu() for scale in (fine, coarse)]  # (B, features, 4, 4) and (…, 2, 2)
+        quadrants = (self.details(seen[0]) + self.coarse(seen[1])).relu()
+        return self.readout(self.image(quadrants).relu().flatten(1))  # type: ignore[no-any-return]

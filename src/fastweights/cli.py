@@ -13,6 +13,7 @@ from rich.console import Console
 from .models.pretrained import NAMES, pretrained
 from .paper import claims as paper_claims
 from .paper import retrieval, table1
+from .paper.cells import parse
 from .report import tables, terminal
 from .tasks import retrieval as task
 from .training.files import BadFileError, write_json
@@ -101,7 +102,7 @@ def search_table1(*, cells: tuple[str, ...] = (), runs: Path = RUNS, results: Pa
         results: where table1-search.json goes.
         workers: runs at a time, one thread each.
     """
-    failures = table1.search(table1.parse_cells(cells), runs, workers, _command())
+    failures = table1.search(runs).run(parse(cells, table1.CELLS), workers, _command())
     found = table1.chosen(runs)
     for cell, what in found.items():
         print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
@@ -130,7 +131,7 @@ def reproduce_table1(
         results: where table1.json goes; a quick look writes none.
         workers: runs at a time, one thread each.
     """
-    chosen = table1.parse_cells(cells)
+    chosen = parse(cells, table1.CELLS)
     epochs, seeds = (QUICK_EPOCHS, seeds or 1) if quick else (None, seeds)
     failures = table1.reproduce(chosen, runs, workers, _command(), recipe=recipe, seeds=seeds, epochs=epochs)
     table1.publish(runs, runs / table1.experiment(recipe, epochs) if quick else results, epochs)

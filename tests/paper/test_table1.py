@@ -7,7 +7,8 @@ import statistics
 import pytest
 
 from fastweights.paper import table1
-from fastweights.paper.table1 import Cell, Setting
+from fastweights.paper.cells import Cell
+from fastweights.paper.table1 import Setting
 from fastweights.training.runs import RunFolder
 
 CELL = Cell("fast-weights", 50)
@@ -32,11 +33,7 @@ def small(monkeypatch):
 
 def test_the_papers_numbers():
     assert len(table1.CELLS) == 12
-    assert {str(cell): cell.paper for cell in table1.CELLS}["a-lstm/50"] == 1.62
-    assert table1.parse_cells(()) == list(table1.CELLS)
-    assert table1.parse_cells(["lstm/20"]) == [Cell("lstm", 20)]
-    with pytest.raises(ValueError, match="cells must be of irnn/20, .*; got 'lstm/21'"):
-        table1.parse_cells(["lstm/21"])
+    assert {str(cell): table1.paper_error(cell) for cell in table1.CELLS}["a-lstm/50"] == 1.62
 
 
 def test_every_cell_is_tuned_on_the_same_grid():
@@ -48,7 +45,7 @@ def test_every_cell_is_tuned_on_the_same_grid():
 
 
 def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
-    assert table1.search([CELL], tmp_path, 2, "the command") == {}
+    assert table1.search(tmp_path).run([CELL], 2, "the command") == {}
     found = table1.chosen(tmp_path)
     assert list(found) == ["fast-weights/50"]
     trials = found["fast-weights/50"]["trials"]
@@ -57,7 +54,7 @@ def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
     for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
         assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
     assert "fast-weights/50 lr-0.01" in capsys.readouterr().err
-    assert table1.search([CELL], tmp_path, 2, "the command") == {}
+    assert table1.search(tmp_path).run([CELL], 2, "the command") == {}
     assert capsys.readouterr().err == ""  # there was nothing left to do
     assert table1.chosen(tmp_path) == found
 
@@ -85,15 +82,6 @@ def test_the_table_says_what_the_runs_say(small, tmp_path):
     assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in page
     assert (tmp_path / "results" / "table1-curves.svg").exists()
     assert "data:image/png;base64," in (tmp_path / "results" / "table1.html").read_text()
-
-
-def test_a_run_that_diverged_counts_as_wrong():
-    good = {"seed": 0, "validation_error": 0.1, "validation_loss": 0.3, "test_error": 0.2}
-    good |= {"epochs": 2, "best_epoch": 2, "seconds": 1.0, "parameters": 5}
-    bad = {"seed": 1, "epochs": 0, "best_epoch": 0, "seconds": 1.0, "parameters": 5}
-    entry = table1.entry(CELL, "tuned", [good, bad], "")
-    assert entry["test_error_mean"] == pytest.approx(60)
-    assert entry["test_error_best_validation"] == pytest.approx(20)
 
 
 def test_nothing_to_publish(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """What the paper says in words about associative retrieval, each claim as a small experiment with 50 units."""
 
 import dataclasses
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ from torch.nn import functional
 from ..report import pages
 from ..tasks.retrieval import sample
 from ..training.files import write_json, write_text
-from ..training.runs import RunFolder
 from ..training.workers import Job, run_all
+from .cells import Cell, describe, finished, summary
 from .retrieval import Retrieval, train
-from .table1 import TUNED, Cell, Setting, config, curves
+from .table1 import TUNED, Setting, config, curves
 
 RATES = (0.1, 0.25, 0.5, 1.0, 2.0)
 DECAYS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -63,8 +62,9 @@ def runs_of(claim: str, knobs: Mapping[str, Any]) -> list[Retrieval]:
     return found
 
 
-def folder_of(runs: Path, claim: str, variant: str, seed: int) -> Path:
-    return runs / "claims" / claim.replace(" ", "-") / variant / f"seed-{seed}"
+def folder_of(runs: Path, claim: str, variant: str) -> Path:
+    """Where its seeds are."""
+    return runs / "claims" / claim.replace(" ", "-") / variant
 
 
 def reproduce(claims: Sequence[str], runs: Path, workers: int, command: str) -> dict[str, str]:
@@ -77,10 +77,10 @@ def reproduce(claims: Sequence[str], runs: Path, workers: int, command: str) -> 
     for claim in claims or known:
         for variant, knobs in known[claim].items():
             for run in runs_of(claim, knobs):
-                path = folder_of(runs, claim, variant, run.seed)
+                path = folder_of(runs, claim, variant) / f"seed-{run.seed}"
                 arguments = {"config": run, "path": path, "command": command}
                 jobs.append(Job(f"{claim}: {variant} seed {run.seed}", train, arguments))
-    return run_all(jobs, workers, lambda result: f"test error {result.get('test_error', 1):.2%}").failures
+    return run_all(jobs, workers, describe).failures
 
 
 def collect(runs: Path) -> list[dict[str, Any]]:
@@ -88,31 +88,9 @@ def collect(runs: Path) -> list[dict[str, Any]]:
     entries = []
     for claim, known in variants().items():
         for variant, knobs in known.items():
-            folders = [RunFolder(folder_of(runs, claim, variant, seed)) for seed in range(SEEDS[claim])]
-            finished = [folder for folder in folders if folder.result is not None]
-            if not finished:
-                continue
-            results = [folder.result or {} for folder in finished]
-            errors = [100 * result.get("test_error", 1.0) for result in results]
-            entries.append(
-                {
-                    "claim": claim,
-                    "variant": variant,
-                    **knobs,
-                    "seeds": [
-                        {
-                            "seed": result["seed"],
-                            "validation_error": 100 * result.get("validation_error", 1.0),
-                            "test_error": error,
-                            "epochs": result["epochs"],
-                        }
-                        for result, error in zip(results, errors, strict=True)
-                    ],
-                    "test_error_mean": statistics.fmean(errors),
-                    "test_error_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
-                    "command": finished[0].config["command"],
-                }
-            )
+            done = finished(folder_of(runs, claim, variant))
+            if done:
+                entries.append({"claim": claim, "variant": variant, **knobs, **summary(done)})
     return entries
 
 

@@ -2,13 +2,11 @@
 
 import dataclasses
 import itertools
-import math
-import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -16,9 +14,10 @@ from ..models.cores import CORES
 from ..report import pages, tables
 from ..tasks.retrieval import floor_error, floor_loss
 from ..training.files import write_json, write_text
-from ..training.runs import RunFolder
-from ..training.supervised import Progress, Recipe
+from ..training.supervised import Recipe
 from ..training.workers import Job, run_all
+from .cells import Cell, Search, describe, entry, finished
+from .cells import curves as curves_of
 from .retrieval import Retrieval, train
 
 SIZES = (20, 50, 100)
@@ -33,36 +32,12 @@ EPOCHS = {20: 200, 50: 100, 100: 60}
 PATIENCE = {20: 40, 50: 20, 100: 20}
 
 
-class Cell(NamedTuple):
-    """One number of the table."""
-
-    core: str
-    units: int
-
-    def __str__(self) -> str:
-        return f"{self.core}/{self.units}"
-
-    @property
-    def folder(self) -> str:
-        """Its name among run folders."""
-        return f"{self.core}-{self.units}"
-
-    @property
-    def paper(self) -> float:
-        """The paper's test error, in percent."""
-        return PAPER[self.core][SIZES.index(self.units)]
-
-
 CELLS = tuple(Cell(core, units) for units in SIZES for core in CORES)
 
 
-def parse_cells(names: Sequence[str]) -> list[Cell]:
-    """Cells by name, as in `fast-weights/20`; all of them for no names."""
-    known = {str(cell): cell for cell in CELLS}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"cells must be of {', '.join(known)}; got {name!r}")
-    return [known[name] for name in names] or list(CELLS)
+def paper_error(cell: Cell) -> float:
+    """The paper's test error, in percent."""
+    return PAPER[cell.model][SIZES.index(cell.units)]
 
 
 @dataclass(frozen=True)
@@ -98,7 +73,7 @@ def config(cell: Cell, setting: Setting, seed: int, patience: int | None = None)
     patience = PATIENCE[cell.units] if patience is None else patience
     recipe = Recipe(lr=setting.lr, clip=setting.clip, epochs=EPOCHS[cell.units], patience=patience)
     return Retrieval(
-        core=cell.core,  # type: ignore[arg-type]
+        core=cell.model,  # type: ignore[arg-type]
         units=cell.units,
         input_range=setting.input_range,
         training=recipe,
@@ -115,7 +90,7 @@ def literal(cell: Cell, seed: int) -> Retrieval:
     lr = TUNED[str(cell)].lr
     recipe = Recipe(lr=lr, clip=0, schedule="constant", epochs=EPOCHS[cell.units], patience=PATIENCE[cell.units])
     return Retrieval(
-        core=cell.core,  # type: ignore[arg-type]
+        core=cell.model,  # type: ignore[arg-type]
         units=cell.units,
         embedding_range=50**-0.5,
         input_range=0.0,
@@ -124,73 +99,24 @@ def literal(cell: Cell, seed: int) -> Retrieval:
     )
 
 
-def standing(path: Path, until: int) -> dict[str, float | None] | None:
-    """The best epoch of a run of the search up to this one, by validation loss; None if it has not got that far."""
-    folder = RunFolder(path)
-    measured = [entry for entry in folder.metrics if entry["epoch"] <= until]
-    if len(measured) < until and folder.result is None:
-        return None
-    best = min(measured, key=lambda entry: entry["validation_loss"], default={})  # nothing: it diverged at once
-    return {name: best.get(name) for name in ("validation_loss", "validation_error", "epoch")}
+def search(runs: Path) -> Search:
+    """The search for the settings of all cells."""
 
+    def trials(cell: Cell) -> dict[str, Retrieval]:
+        return {str(setting): config(cell, setting, SEARCH_SEED, SEARCH_PATIENCE) for setting in GRID}
 
-def train_until(
-    run: Retrieval, path: str, command: str, until: int, tell: Callable[[Progress], None]
-) -> dict[str, float | None] | None:
-    """One rung of the search for one run. The test set is not looked at."""
-    train(run, Path(path), command, until=until, test=False, tell=tell)
-    return standing(Path(path), until)
-
-
-def search(cells: Sequence[Cell], runs: Path, workers: int, command: str) -> dict[str, str]:
-    """Train the cells with the settings of the grid, rung by rung, into folders that `chosen` reads; what failed."""
-    failures: dict[str, str] = {}
-    for rung, until in enumerate(RUNGS):
-        jobs = []
-        for cell in cells:
-            for setting in GRID if rung == 0 else _best(cell, runs, RUNGS[rung - 1])[:KEEP]:
-                path = _search_folder(cell, setting, runs)
-                if standing(path, until) is None:
-                    run = config(cell, setting, SEARCH_SEED, SEARCH_PATIENCE)
-                    arguments = {"run": run, "path": str(path), "command": command, "until": until}
-                    jobs.append(Job(f"{cell} {setting}, {until} epochs", train_until, arguments))
-        failures |= run_all(jobs, workers, _describe).failures
-    return failures
-
-
-def _describe(best: dict[str, float | None]) -> str:
-    return "diverged" if best["validation_error"] is None else f"error {best['validation_error']:.2%}"
-
-
-def _search_folder(cell: Cell, setting: Setting, runs: Path) -> Path:
-    return runs / "search-table1" / cell.folder / str(setting)
-
-
-def _best(cell: Cell, runs: Path, until: int) -> list[Setting]:
-    """The settings that were trained for so many epochs, the best first."""
-    losses = {}
-    for setting in GRID:
-        best = standing(_search_folder(cell, setting, runs), until)
-        if best is not None:
-            loss = best["validation_loss"]
-            losses[setting] = math.inf if loss is None else loss
-    return sorted(losses, key=losses.__getitem__)
+    return Search(runs / "search-table1", trials, train, RUNGS, KEEP)
 
 
 def chosen(runs: Path) -> dict[str, dict[str, Any]]:
     """What the search tried and chose, cell by cell: what `results/table1-search.json` has."""
-    cells = {}
+    found, settings = {}, {str(setting): dataclasses.asdict(setting) for setting in GRID}
     for cell in CELLS:
-        trials = [
-            {**dataclasses.asdict(setting), "epochs": until, **best}
-            for until in RUNGS
-            for setting in _best(cell, runs, until)
-            if (best := standing(_search_folder(cell, setting, runs), until)) is not None
-        ]
+        trials = [settings[trial.pop("trial")] | trial for trial in search(runs).found(cell)]
         if trials:
-            last = _best(cell, runs, RUNGS[-1])
-            cells[str(cell)] = {"chosen": dataclasses.asdict(last[0]) if last else None, "trials": trials}
-    return cells
+            last = search(runs).best(cell, RUNGS[-1])
+            found[str(cell)] = {"chosen": settings[last[0]] if last else None, "trials": trials}
+    return found
 
 
 def reproduce(
@@ -220,7 +146,7 @@ def reproduce(
             path = runs / experiment(recipe, epochs) / cell.folder / f"seed-{seed}"
             arguments = {"config": run, "path": path, "command": command, "curves": cell.units == 50}
             jobs.append(Job(f"{cell} seed {seed}", train, arguments))
-    return run_all(jobs, workers, lambda result: f"test error {result.get('test_error', 1):.2%}").failures
+    return run_all(jobs, workers, describe).failures
 
 
 def experiment(recipe: str, epochs: int | None = None) -> str:
@@ -230,62 +156,18 @@ def experiment(recipe: str, epochs: int | None = None) -> str:
 
 def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str, Any]]:
     """The cells whose runs are finished: the entries of `results/table1.json`."""
-    entries = []
-    for cell in CELLS:
-        folders = [
-            RunFolder(path.parent) for path in (runs / experiment(recipe, epochs) / cell.folder).glob("*/result.json")
-        ]
-        finished = sorted(folders, key=lambda folder: folder.result["seed"])  # type: ignore[index]
-        if finished:
-            results = [folder.result or {} for folder in finished]
-            entries.append(entry(cell, recipe, results, finished[0].config["command"]))
-    return entries
+    folders = {cell: runs / experiment(recipe, epochs) / cell.folder for cell in CELLS}
+    return [
+        entry(cell, recipe, paper_error(cell), done) for cell, folder in folders.items() if (done := finished(folder))
+    ]
 
 
 def curves(
     runs: Path, recipe: str, epochs: int | None = None, units: int = 50
 ) -> dict[str, list[list[dict[str, Any]]]]:
     """What was measured after every epoch with this many units, by core: one list per seed."""
-    found = {}
-    for core in CORES:
-        folder = runs / experiment(recipe, epochs) / Cell(core, units).folder
-        measured = [RunFolder(path.parent).metrics for path in sorted(folder.glob("*/result.json"))]
-        if any(measured):
-            found[core] = [each for each in measured if each]
-    return found
-
-
-def entry(cell: Cell, recipe: str, results: Sequence[dict[str, Any]], command: str) -> dict[str, Any]:
-    """One cell of the table from the results of its runs; errors in percent.
-
-    A run that diverged before its first epoch was over counts as always wrong.
-    """
-    seeds = [
-        {
-            "seed": result["seed"],
-            "validation_error": 100 * result.get("validation_error", 1.0),
-            "validation_loss": result.get("validation_loss"),
-            "test_error": 100 * result.get("test_error", 1.0),
-            "epochs": result["epochs"],
-            "best_epoch": result["best_epoch"],
-            "seconds": result["seconds"],
-        }
-        for result in results
-    ]
-    errors = [seed["test_error"] for seed in seeds]
-    best = min(seeds, key=lambda seed: (seed["validation_error"], seed["validation_loss"] or 0.0))
-    return {
-        "model": cell.core,
-        "units": cell.units,
-        "recipe": recipe,
-        "paper": cell.paper,
-        "parameters": results[0]["parameters"],
-        "seeds": seeds,
-        "test_error_mean": statistics.fmean(errors),
-        "test_error_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
-        "test_error_best_validation": best["test_error"],
-        "command": command,
-    }
+    folder = runs / experiment(recipe, epochs)
+    return curves_of({core: folder / Cell(core, units).folder for core in CORES})
 
 
 def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:

@@ -1,0 +1,171 @@
+"""The cells of a table: how their settings are searched for, and what their runs come to."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..training.runs import RunFolder
+from ..training.supervised import Progress
+from ..training.workers import Job, run_all
+
+
+class Cell(NamedTuple):
+    """One number of a table."""
+
+    model: str
+    units: int
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.units}"
+
+    @property
+    def folder(self) -> str:
+        """Its name among run folders."""
+        return f"{self.model}-{self.units}"
+
+
+def parse(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
+    """Cells by name, as in `fast-weights/20`; all of them for no names.
+
+    >>> parse(["lstm/50"], [Cell("lstm", 20), Cell("lstm", 50)])
+    [Cell(model='lstm', units=50)]
+    """
+    known = {str(cell): cell for cell in cells}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"cells must be of {', '.join(known)}; got {name!r}")
+    return [known[name] for name in names] or list(cells)
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """A finished run, in words."""
+    return f"test error {result.get('test_error', 1):.2%}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """The settings of cells, found on the validation set: all are tried for a few epochs, and the best go on.
+
+    Args:
+        folder: where the runs are.
+        trials: the runs to try for a cell, by name.
+        train: how a run is trained, as `paper.retrieval.train`.
+        rungs: epochs after which the field is narrowed; after the last the best is chosen.
+        keep: how many go on at each rung, those with the lowest validation loss.
+    """
+
+    folder: Path
+    trials: Callable[[Cell], Mapping[str, Any]]
+    train: Callable[..., Any]
+    rungs: tuple[int, ...]
+    keep: int
+
+    def run(self, cells: Sequence[Cell], workers: int, command: str) -> dict[str, str]:
+        """Train what is missing; what failed."""
+        failures: dict[str, str] = {}
+        for rung, until in enumerate(self.rungs):
+            jobs = []
+            for cell in cells:
+                trials = self.trials(cell)
+                for name in trials if rung == 0 else self.best(cell, self.rungs[rung - 1])[: self.keep]:
+                    path = self._path(cell, name)
+                    if standing(path, until) is None:
+                        arguments = {"train": self.train, "run": trials[name], "path": str(path)}
+                        arguments |= {"command": command, "until": until}
+                        jobs.append(Job(f"{cell} {name}, {until} epochs", train_until, arguments))
+            failures |= run_all(jobs, workers, _describe_standing).failures
+        return failures
+
+    def best(self, cell: Cell, until: int) -> list[str]:
+        """The trials that were trained for so many epochs, the best first."""
+        losses = {}
+        for name in self.trials(cell):
+            best = standing(self._path(cell, name), until)
+            if best is not None:
+                loss = best["validation_loss"]
+                losses[name] = math.inf if loss is None else loss
+        return sorted(losses, key=losses.__getitem__)
+
+    def found(self, cell: Cell) -> list[dict[str, Any]]:
+        """What came of the trials: those of the first rung, the best first, then those of the next."""
+        return [
+            {"trial": name, "epochs": until, **best}
+            for until in self.rungs
+            for name in self.best(cell, until)
+            if (best := standing(self._path(cell, name), until)) is not None
+        ]
+
+    def _path(self, cell: Cell, name: str) -> Path:
+        return self.folder / cell.folder / name
+
+
+def standing(path: Path, until: int) -> dict[str, float | None] | None:
+    """The best epoch of a run up to this one, by validation loss; None if it has not got that far."""
+    folder = RunFolder(path)
+    measured = [entry for entry in folder.metrics if entry["epoch"] <= until]
+    if len(measured) < until and folder.result is None:
+        return None
+    best = min(measured, key=lambda entry: entry["validation_loss"], default={})  # nothing: it diverged at once
+    return {name: best.get(name) for name in ("validation_loss", "validation_error", "epoch")}
+
+
+def train_until(
+    train: Callable[..., Any], run: Any, path: str, command: str, until: int, tell: Callable[[Progress], None]
+) -> dict[str, float | None] | None:
+    """One rung of the search for one run. The test set is not looked at."""
+    train(run, Path(path), command, until=until, test=False, tell=tell)
+    return standing(Path(path), until)
+
+
+def _describe_standing(best: Mapping[str, float | None]) -> str:
+    return "diverged" if best["validation_error"] is None else f"error {best['validation_error']:.2%}"
+
+
+def finished(folder: Path) -> list[RunFolder]:
+    """The runs in a folder that are, by their seeds."""
+    folders = [RunFolder(path.parent) for path in folder.glob("*/result.json")]
+    return sorted(folders, key=lambda folder: folder.result["seed"])  # type: ignore[index]
+
+
+def curves(folders: Mapping[str, Path]) -> dict[str, list[list[dict[str, Any]]]]:
+    """What was measured after every epoch in the runs of each folder, by name: one list per seed."""
+    measured = {name: [run.metrics for run in finished(folder)] for name, folder in folders.items()}
+    return {name: [each for each in runs if each] for name, runs in measured.items() if any(runs)}
+
+
+def entry(cell: Cell, recipe: str, paper: float | None, runs: Sequence[RunFolder]) -> dict[str, Any]:
+    """One cell of a table from its finished runs: what its JSON is a list of; errors in percent."""
+    return {"model": cell.model, "units": cell.units, "recipe": recipe, "paper": paper, **summary(runs)}
+
+
+def summary(runs: Sequence[RunFolder]) -> dict[str, Any]:
+    """What finished runs that differ in their seeds come to; errors in percent.
+
+    A run that diverged before its first epoch was over counts as always wrong.
+    """
+    results = [run.result or {} for run in runs]
+    seeds = [
+        {
+            "seed": result["seed"],
+            "validation_error": 100 * result.get("validation_error", 1.0),
+            "validation_loss": result.get("validation_loss"),
+            "test_error": 100 * result.get("test_error", 1.0),
+            "epochs": result["epochs"],
+            "best_epoch": result["best_epoch"],
+            "seconds": result["seconds"],
+        }
+        for result in results
+    ]
+    errors = [seed["test_error"] for seed in seeds]
+    best = min(seeds, key=lambda seed: (seed["validation_error"], seed["validation_loss"] or 0.0))
+    return {
+        "parameters": results[0]["parameters"],
+        "seeds": seeds,
+        "test_error_mean": statistics.fmean(errors),
+        "test_error_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
+        "test_error_best_validation": best["test_error"],
+        "command": runs[0].config["command"],
+    }

@@ -14,6 +14,7 @@ from .models.pretrained import NAMES, pretrained
 from .paper import claims as paper_claims
 from .paper import retrieval, table1
 from .paper.cells import parse
+from .paper.run import train
 from .report import tables, terminal
 from .tasks import retrieval as task
 from .training.files import BadFileError, write_json
@@ -76,7 +77,7 @@ def train_retrieval(
     torch.set_num_threads(threads)
     folder = out or RUNS / "retrieval" / f"{config.core}-{config.units}" / f"seed-{config.seed}"
     with Board(1) as board:
-        result = retrieval.train(
+        result = train(
             config,
             folder,
             _command(),

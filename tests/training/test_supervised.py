@@ -138,6 +138,15 @@ def test_the_learning_rate_falls_along_a_cosine():
     assert supervised._learning_rate(Recipe(lr=2.0, schedule="constant"), 3, 4) == 2
 
 
+def test_the_learning_rate_warms_up_first():
+    recipe = Recipe(lr=2.0, schedule="warm-cosine")
+    rates = [supervised._learning_rate(recipe, update, 80) for update in range(80)]
+    assert rates[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert rates[4 + 38] == pytest.approx(1.0)
+    assert all(later < earlier for earlier, later in zip(rates[4:], rates[5:], strict=False))
+    assert supervised._learning_rate(recipe, 0, 10) == 2  # too few updates to warm up
+
+
 def test_clipping_bounds_the_gradient(tmp_path):
     model = net()
     seen = []
@@ -171,7 +180,7 @@ def test_measure_is_the_mean_over_all():
         ("batch", 0, "batch must be at least 1"),
         ("clip", -1, "clip must be at least 0"),
         ("patience", -1, "patience must be at least 0"),
-        ("schedule", "linear", "schedule must be 'constant' or 'cosine', got 'linear'"),
+        ("schedule", "linear", "schedule must be 'constant', 'cosine' or 'warm-cosine', got 'linear'"),
     ],
 )
 def test_bad_recipes(knob, value, message):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..training.runs import RunFolder
 from ..training.supervised import Progress
 from ..training.workers import Job, run_all
+from .run import Config, train
 
 
 class Cell(NamedTuple):
@@ -52,14 +53,12 @@ class Search:
     Args:
         folder: where the runs are.
         trials: the runs to try for a cell, by name.
-        train: how a run is trained, as `paper.retrieval.train`.
         rungs: epochs after which the field is narrowed; after the last the best is chosen.
         keep: how many go on at each rung, those with the lowest validation loss.
     """
 
     folder: Path
-    trials: Callable[[Cell], Mapping[str, Any]]
-    train: Callable[..., Any]
+    trials: Callable[[Cell], Mapping[str, Config]]
     rungs: tuple[int, ...]
     keep: int
 
@@ -73,8 +72,7 @@ class Search:
                 for name in trials if rung == 0 else self.best(cell, self.rungs[rung - 1])[: self.keep]:
                     path = self._path(cell, name)
                     if standing(path, until) is None:
-                        arguments = {"train": self.train, "run": trials[name], "path": str(path)}
-                        arguments |= {"command": command, "until": until}
+                        arguments = {"config": trials[name], "path": path, "command": command, "until": until}
                         jobs.append(Job(f"{cell} {name}, {until} epochs", train_until, arguments))
             failures |= run_all(jobs, workers, _describe_standing).failures
         return failures
@@ -113,11 +111,11 @@ def standing(path: Path, until: int) -> dict[str, float | None] | None:
 
 
 def train_until(
-    train: Callable[..., Any], run: Any, path: str, command: str, until: int, tell: Callable[[Progress], None]
+    config: Config, path: Path, command: str, until: int, tell: Callable[[Progress], None]
 ) -> dict[str, float | None] | None:
     """One rung of the search for one run. The test set is not looked at."""
-    train(run, Path(path), command, until=until, test=False, tell=tell)
-    return standing(Path(path), until)
+    train(config, path, command, until=until, test=False, tell=tell)
+    return standing(path, until)
 
 
 def _describe_standing(best: Mapping[str, float | None]) -> str:

@@ -14,7 +14,8 @@ from ..tasks.retrieval import sample
 from ..training.files import write_json, write_text
 from ..training.workers import Job, run_all
 from .cells import Cell, describe, finished, summary
-from .retrieval import Retrieval, train
+from .retrieval import Retrieval
+from .run import train
 from .table1 import TUNED, Setting, config, curves
 
 RATES = (0.1, 0.25, 0.5, 1.0, 2.0)

@@ -2,9 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,9 +12,9 @@ from torch import Tensor
 from ..models.retrieval import RetrievalNet
 from ..tasks import retrieval as task
 from ..training import supervised
-from ..training.files import BadFileError
 from ..training.runs import RunFolder
-from ..training.supervised import Examples, Progress, Recipe
+from ..training.supervised import Examples, Recipe
+from . import run
 
 TASK = "retrieval"
 
@@ -92,46 +91,9 @@ class Retrieval:
         return task.split(name, count, pairs=self.pairs, separators=self.separators)
 
 
-def train(
-    config: Retrieval,
-    path: Path,
-    command: str,
-    *,
-    until: int | None = None,
-    test: bool = True,
-    curves: bool = False,
-    checkpoint_seconds: float = 30.0,
-    tell: Callable[[Progress], None] = lambda progress: None,
-) -> dict[str, Any] | None:
-    """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
-    the test set is not even made.
-    """
-    folder, net = RunFolder(path), config.make_net()
-    with folder.opened(config.settings(), command):
-        splits = {name: config.examples_of(name) for name in ("train", "validation", *(["test"] if test else []))}
-        facts = {"task": TASK, "net": net.settings}
-        return supervised.fit(
-            net,
-            splits,
-            config.training,
-            folder,
-            seed=config.seed,
-            until=until,
-            curves=curves,
-            checkpoint_seconds=checkpoint_seconds,
-            tell=tell,
-            facts=facts,
-        )
-
-
 def load_config(folder: RunFolder) -> Retrieval:
     """The settings of a run of this task."""
-    settings = dict(folder.config["settings"])
-    found = settings.pop("task", None)
-    if found != TASK:
-        raise ValueError(f"{folder.path} is a run of {found!r}, not of {TASK!r}")
-    recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(Recipe)}
-    return Retrieval(**settings, training=Recipe(**recipe))
+    return run.load_config(folder, TASK, Retrieval)
 
 
 class Evaluation(NamedTuple):
@@ -145,13 +107,9 @@ class Evaluation(NamedTuple):
 
 def load_net(folder: RunFolder) -> RetrievalNet:
     """The net of a run, with the weights of its best epoch."""
-    net, (weights, _) = load_config(folder).make_net(), folder.best()
-    try:
-        net.load_state_dict(weights)
-    except RuntimeError as error:
-        what = str(error).splitlines()[0]
-        raise BadFileError(f"the weights in {folder.path} are of another net ({what})") from error
-    return net.eval()
+    net = load_config(folder).make_net()
+    run.load_best(net, folder)
+    return net
 
 
 def evaluate(folder: RunFolder, name: str = "test") -> Evaluation:

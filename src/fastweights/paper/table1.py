@@ -18,7 +18,8 @@ from ..training.supervised import Recipe
 from ..training.workers import Job, run_all
 from .cells import Cell, Search, describe, entry, finished
 from .cells import curves as curves_of
-from .retrieval import Retrieval, train
+from .retrieval import Retrieval
+from .run import train
 
 SIZES = (20, 50, 100)
 PAPER = {  # test error, %
@@ -105,7 +106,7 @@ def search(runs: Path) -> Search:
     def trials(cell: Cell) -> dict[str, Retrieval]:
         return {str(setting): config(cell, setting, SEARCH_SEED, SEARCH_PATIENCE) for setting in GRID}
 
-    return Search(runs / "search-table1", trials, train, RUNGS, KEEP)
+    return Search(runs / "search-table1", trials, RUNGS, KEEP)
 
 
 def chosen(runs: Path) -> dict[str, dict[str, Any]]:

@@ -28,8 +28,9 @@ class Recipe:
     """Examples per update."""
     clip: float = 1.0
     """Largest norm of the gradient; 0: any."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """What becomes of the learning rate: it stays, or falls to zero along a cosine."""
+    schedule: Literal["constant", "cosine", "warm-cosine"] = "cosine"
+    """What becomes of the learning rate: it stays, or falls to zero along a cosine, or rises during the first twentieth
+    of the updates and then falls so."""
     patience: int = 0
     """Stop after this many epochs without a lower validation loss; 0: never."""
 
@@ -41,8 +42,8 @@ class Recipe:
             raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
         if not 0 <= self.clip < math.inf:
             raise ValueError(f"clip must be at least 0 and finite, got {self.clip}")
-        if self.schedule not in ("constant", "cosine"):
-            raise ValueError(f"schedule must be 'constant' or 'cosine', got {self.schedule!r}")
+        if self.schedule not in ("constant", "cosine", "warm-cosine"):
+            raise ValueError(f"schedule must be 'constant', 'cosine' or 'warm-cosine', got {self.schedule!r}")
 
 
 class Progress(NamedTuple):
@@ -197,7 +198,10 @@ def fit(
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:
     if recipe.schedule == "constant":
         return recipe.lr
-    return recipe.lr * (1 + math.cos(math.pi * update / updates)) / 2
+    warm = updates // 20 if recipe.schedule == "warm-cosine" else 0
+    if update < warm:
+        return recipe.lr * (update + 1) / warm
+    return recipe.lr * (1 + math.cos(math.pi * (update - warm) / (updates - warm))) / 2
 
 
 def _stopped(at: _Position, recipe: Recipe) -> str:

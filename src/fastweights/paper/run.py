@@ -1,0 +1,86 @@
+"""One training run of any task: trained in its folder, and found there again."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from torch import nn
+
+from ..training import supervised
+from ..training.files import BadFileError
+from ..training.runs import RunFolder
+from ..training.supervised import Examples, Progress, Recipe
+
+
+class Config(Protocol):
+    """What a run is: plain values, as a dataclass, that bring a task, a net and a recipe together."""
+
+    @property
+    def training(self) -> Recipe: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values, with the task's name under "task": what makes this run this run."""
+
+    def make_net(self) -> nn.Module:
+        """The net, initialised from the seed; its `settings` are saved beside its weights."""
+
+    def examples_of(self, name: str) -> Examples:
+        """The training, validation or test set."""
+
+
+def train(
+    config: Config,
+    path: Path,
+    command: str,
+    *,
+    until: int | None = None,
+    test: bool = True,
+    curves: bool = False,
+    checkpoint_seconds: float = 30.0,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> dict[str, Any] | None:
+    """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
+    the test set is not even made.
+    """
+    folder, net, settings = RunFolder(path), config.make_net(), config.settings()
+    with folder.opened(settings, command):
+        splits = {name: config.examples_of(name) for name in ("train", "validation", *(["test"] if test else []))}
+        return supervised.fit(
+            net,
+            splits,
+            config.training,
+            folder,
+            seed=config.seed,
+            until=until,
+            curves=curves,
+            checkpoint_seconds=checkpoint_seconds,
+            tell=tell,
+            facts={"task": settings["task"], "net": net.settings},
+        )
+
+
+C = TypeVar("C")
+
+
+def load_config(folder: RunFolder, task: str, kind: Callable[..., C]) -> C:
+    """The settings of a run of this task, as `kind` has them."""
+    settings = dict(folder.config["settings"])
+    found = settings.pop("task", None)
+    if found != task:
+        raise ValueError(f"{folder.path} is a run of {found!r}, not of {task!r}")
+    recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(Recipe)}
+    return kind(**settings, training=Recipe(**recipe))
+
+
+def load_best(net: nn.Module, folder: RunFolder) -> None:
+    """Give a net the weights of a run's best epoch."""
+    try:
+        net.load_state_dict(folder.best()[0])
+    except RuntimeError as error:
+        what = str(error).splitlines()[0]
+        raise BadFileError(f"the weights in {folder.path} are of another net ({what})") from error
+    net.eval()

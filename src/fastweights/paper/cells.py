@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..report import pages
+from ..report.pages import Section
+from ..training.files import write_text
 from ..training.runs import RunFolder
 from ..training.supervised import Progress
 from ..training.workers import Job, run_all
@@ -41,9 +44,22 @@ def parse(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
     return [known[name] for name in names] or list(cells)
 
 
-def describe(result: Mapping[str, Any]) -> str:
-    """A finished run, in words."""
-    return f"test error {result.get('test_error', 1):.2%}"
+class Planned(NamedTuple):
+    """A run to be trained, and where."""
+
+    name: str
+    config: Config
+    folder: Path
+    curves: bool = False  # measure the test set after every epoch, to be plotted
+
+
+def train_all(plan: Sequence[Planned], workers: int, command: str) -> dict[str, str]:
+    """Train what is not finished yet; what failed."""
+    jobs = [
+        Job(name, train, {"config": config, "path": folder, "command": command, "curves": curves})
+        for name, config, folder, curves in plan
+    ]
+    return run_all(jobs, workers, lambda result: f"test error {result.get('test_error', 1):.2%}").failures
 
 
 @dataclass(frozen=True)
@@ -120,6 +136,13 @@ def train_until(
 
 def _describe_standing(best: Mapping[str, float | None]) -> str:
     return "diverged" if best["validation_error"] is None else f"error {best['validation_error']:.2%}"
+
+
+def write_page(title: str, sections: Sequence[Section], results: Path, name: str) -> None:
+    """As Markdown and as HTML, beside the JSON of the same name."""
+    write_text(results / f"{name}.md", pages.as_markdown(title, sections, results))
+    write_text(results / f"{name}.html", pages.as_html(title, sections))
+    print(f"written: {results / name}.html and, beside it, {name}.md, {name}.json and the figures")
 
 
 def finished(folder: Path) -> list[RunFolder]:

@@ -11,11 +11,9 @@ from torch.nn import functional
 
 from ..report import pages
 from ..tasks.retrieval import sample
-from ..training.files import write_json, write_text
-from ..training.workers import Job, run_all
-from .cells import Cell, describe, finished, summary
+from ..training.files import write_json
+from .cells import Cell, Planned, finished, summary, train_all, write_page
 from .retrieval import Retrieval
-from .run import train
 from .table1 import TUNED, Setting, config, curves
 
 RATES = (0.1, 0.25, 0.5, 1.0, 2.0)
@@ -74,14 +72,13 @@ def reproduce(claims: Sequence[str], runs: Path, workers: int, command: str) -> 
     for claim in claims:
         if claim not in known:
             raise ValueError(f"claims must be of {', '.join(map(repr, known))}; got {claim!r}")
-    jobs = []
+    plan = []
     for claim in claims or known:
         for variant, knobs in known[claim].items():
             for run in runs_of(claim, knobs):
                 path = folder_of(runs, claim, variant) / f"seed-{run.seed}"
-                arguments = {"config": run, "path": path, "command": command}
-                jobs.append(Job(f"{claim}: {variant} seed {run.seed}", train, arguments))
-    return run_all(jobs, workers, describe).failures
+                plan.append(Planned(f"{claim}: {variant} seed {run.seed}", run, path))
+    return train_all(plan, workers, command)
 
 
 def collect(runs: Path) -> list[dict[str, Any]]:
@@ -194,10 +191,7 @@ def publish(runs: Path, results: Path) -> bool:
         )
     commands = sorted({entry["command"] for entry in entries})
     sections.append(pages.Section("Commands", commands=commands))
-    title = "Associative retrieval: what the paper says, tried"
-    write_text(results / "claims.md", pages.as_markdown(title, sections, results))
-    write_text(results / "claims.html", pages.as_html(title, sections))
-    print(f"written: {results / 'claims.html'} and, beside it, claims.md, claims.json and the figures")
+    write_page("Associative retrieval: what the paper says, tried", sections, results, "claims")
     return True
 
 

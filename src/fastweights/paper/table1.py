@@ -13,13 +13,11 @@ from rich.console import Console
 from ..models.cores import CORES
 from ..report import pages, tables
 from ..tasks.retrieval import floor_error, floor_loss
-from ..training.files import write_json, write_text
+from ..training.files import write_json
 from ..training.supervised import Recipe
-from ..training.workers import Job, run_all
-from .cells import Cell, Search, describe, entry, finished
+from .cells import Cell, Planned, Search, entry, finished, train_all, write_page
 from .cells import curves as curves_of
 from .retrieval import Retrieval
-from .run import train
 
 SIZES = (20, 50, 100)
 PAPER = {  # test error, %
@@ -138,16 +136,15 @@ def reproduce(
     """
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    jobs = []
+    plan = []
     for cell in cells:
         for seed in range(seeds or SEEDS[cell.units]):
             run = literal(cell, seed) if recipe == "literal" else config(cell, TUNED[str(cell)], seed)
             if epochs is not None:
                 run = dataclasses.replace(run, training=dataclasses.replace(run.training, epochs=epochs))
             path = runs / experiment(recipe, epochs) / cell.folder / f"seed-{seed}"
-            arguments = {"config": run, "path": path, "command": command, "curves": cell.units == 50}
-            jobs.append(Job(f"{cell} seed {seed}", train, arguments))
-    return run_all(jobs, workers, describe).failures
+            plan.append(Planned(f"{cell} seed {seed}", run, path, curves=cell.units == 50))
+    return train_all(plan, workers, command)
 
 
 def experiment(recipe: str, epochs: int | None = None) -> str:
@@ -197,7 +194,5 @@ def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
         figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
         picture = figures.save(figure, results / "table1-curves.png")[0]
         sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
-    write_text(results / "table1.md", pages.as_markdown(title, sections, results))
-    write_text(results / "table1.html", pages.as_html(title, sections))
-    print(f"written: {results / 'table1.html'} and, beside it, table1.md, table1.json and the figures")
+    write_page(title, sections, results, "table1")
     return True

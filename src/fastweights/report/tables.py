@@ -26,7 +26,7 @@ def rows(entries: Sequence[Entry], decimals: int = 2) -> list[tuple[str, ...]]:
                 f"{entry['units']}",
                 f"{entry['test_error_mean']:.{decimals}f} ± {entry['test_error_std']:.{decimals}f}",
                 f"{entry['test_error_best_validation']:.{decimals}f}",
-                f"{entry['paper']:g}",
+                "" if entry["paper"] is None else f"{entry['paper']:g}",
                 f"{len(seeds)}",
                 f"{entry['parameters']:,}",
                 f"{per_epoch:.1f}",

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from .models.pretrained import NAMES, pretrained
 from .paper import claims as paper_claims
-from .paper import retrieval, table1
+from .paper import glimpses, retrieval, table1, table2
 from .paper.cells import parse
-from .paper.run import train
+from .paper.run import Config, train
 from .report import tables, terminal
 from .tasks import retrieval as task
 from .training.files import BadFileError, write_json
@@ -74,8 +74,33 @@ def train_retrieval(
         checkpoint_seconds: how much work a kill may lose.
         threads: of this process.
     """
-    torch.set_num_threads(threads)
     folder = out or RUNS / "retrieval" / f"{config.core}-{config.units}" / f"seed-{config.seed}"
+    floor = f" (without any retrieval {float(task.floor_error(config.pairs)):.2%})"
+    return _train(config, folder, curves, checkpoint_seconds, threads, floor)
+
+
+def train_glimpses(
+    config: Annotated[glimpses.Glimpses, tyro.conf.arg(name="")] = glimpses.Glimpses(),  # noqa: B008
+    *,
+    out: Path | None = None,
+    curves: bool = False,
+    checkpoint_seconds: float = 30.0,
+    threads: int = 1,
+) -> int:
+    """Train one net on images by glimpses; the same command goes on where it was stopped.
+
+    Args:
+        out: the run folder; by default one in runs/ named after model, units and seed.
+        curves: measure the test set after every epoch as well, to be plotted (it decides nothing).
+        checkpoint_seconds: how much work a kill may lose.
+        threads: of this process.
+    """
+    folder = out or RUNS / "glimpses" / f"{config.model}-{config.units}" / f"seed-{config.seed}"
+    return _train(config, folder, curves, checkpoint_seconds, threads)
+
+
+def _train(config: Config, folder: Path, curves: bool, checkpoint_seconds: float, threads: int, more: str = "") -> int:
+    torch.set_num_threads(threads)
     with Board(1) as board:
         result = train(
             config,
@@ -86,11 +111,9 @@ def train_retrieval(
             tell=lambda progress: board.update(str(folder), progress),
         )
     assert result is not None
-    floor = float(task.floor_error(config.pairs))
     print(f"{folder}: {result['stopped']} after {result['epochs']} epochs, the best was {result['best_epoch']}")
     if "test_error" in result:
-        found = f"validation error {result['validation_error']:.3%}, test error {result['test_error']:.3%}"
-        print(f"{found} (without any retrieval {floor:.2%})")
+        print(f"validation error {result['validation_error']:.3%}, test error {result['test_error']:.3%}{more}")
     return 0 if result["stopped"] != "diverged" else 1
 
 
@@ -155,14 +178,104 @@ def reproduce_claims(
     return _say_failures(failures)
 
 
+def search_table2(
+    *,
+    cells: tuple[str, ...] = (),
+    recipes: tuple[Literal["plain", "shifted"], ...] = ("plain", "shifted"),
+    runs: Path = RUNS,
+    results: Path = RESULTS,
+    workers: int = 2,
+) -> int:
+    """Find the learning rates of Table 2's cells on the validation set: the same grid for every cell.
+
+    Args:
+        cells: some of them, as in `fast-weights/50 lstm/100`; by default all.
+        recipes: images as they are, or shifted.
+        runs: where the run folders go.
+        results: where table2-search.json goes.
+        workers: runs at a time, one thread each.
+    """
+    failures: dict[str, str] = {}
+    for recipe in recipes:
+        failures |= table2.search(runs, recipe).run(parse(cells, table2.CELLS), workers, _command())
+    found = table2.chosen(runs)
+    for images, chosen in found.items():
+        for cell, what in chosen.items():
+            print(f"{cell}, {images}: learning rate {what['chosen']:g}")
+    write_json(results / "table2-search.json", {"command": _command(), "recipes": found})
+    return _say_failures(failures)
+
+
+def reproduce_table2(
+    *,
+    cells: tuple[str, ...] = (),
+    recipes: tuple[Literal["plain", "shifted"], ...] = ("plain", "shifted"),
+    seeds: int | None = None,
+    quick: bool = False,
+    runs: Path = RUNS,
+    results: Path = RESULTS,
+    workers: int = 2,
+) -> int:
+    """Train Table 2, MNIST by glimpses, and show it beside the paper's numbers.
+
+    Args:
+        cells: some of them, as in `fast-weights/50 lstm/100`; by default all, or those with 50 units for a quick look.
+        recipes: training images as they are, or shifted by up to 2 pixels; a quick look takes the first.
+        seeds: runs per cell; by default 3.
+        quick: few images, 4 epochs and one seed: a look, not a result.
+        runs: where the run folders go.
+        results: where table2.json goes; a quick look writes none.
+        workers: runs at a time, one thread each.
+    """
+    chosen = parse(cells or (table2.QUICK_CELLS if quick else ()), table2.CELLS)
+    some = recipes[:1] if quick else recipes
+    number = seeds if seeds is not None else 1 if quick else table2.SEEDS
+    failures = table2.reproduce(chosen, some, runs, workers, _command(), seeds=number, quick=quick)
+    table2.publish(runs, runs / table2.experiment(some[0], quick) if quick else results, quick)
+    return _say_failures(failures)
+
+
+def reproduce_ablations(*, runs: Path = RUNS, results: Path = RESULTS, workers: int = 2) -> int:
+    """Train Table 2's fast weights with one part changed at a time: what each is worth.
+
+    Args:
+        runs: where the run folders go.
+        results: where Table 2's page goes, which shows them.
+        workers: runs at a time, one thread each.
+    """
+    failures = table2.reproduce_ablations(runs, workers, _command())
+    table2.publish(runs, results)
+    return _say_failures(failures)
+
+
+def look_glimpses(
+    *, order: Literal["return", "once", "three levels"] = "return", image: int = 0, out: Path = Path("glimpses.png")
+) -> int:
+    """Draw where the glimpses look, in which order and what they see, on a digit of MNIST's test set.
+
+    Args:
+        order: 24 glimpses; 20, not coming back to the quadrants; 26, all of the image first and last.
+        image: which one.
+        out: the picture; an SVG is written beside it.
+    """
+    written = glimpses.draw(order, image, out)
+    print(f"written: {', '.join(map(str, written))}")
+    return 0
+
+
 def evaluate(run: tyro.conf.Positional[Path], *, split: Literal["train", "validation", "test"] = "test") -> int:
-    """Measure a trained net again, by which pair was asked for as well.
+    """Measure a trained net again; one of retrieval also by which pair was asked for.
 
     Args:
         run: its folder.
         split: the set to measure it on.
     """
-    found = retrieval.evaluate(RunFolder(run), split)
+    folder = RunFolder(run)
+    if folder.config["settings"].get("task") == glimpses.TASK:
+        measured = glimpses.evaluate(folder, split)
+        print(f"{split}: error {measured.error:.3%}, log-likelihood {-measured.loss:.5f}")
+        return 0
+    found = retrieval.evaluate(folder, split)
     print(f"{split}: {found.strings} strings, error {found.error:.3%}, log-likelihood {-found.loss:.5f}")
     body = [(f"pair {place}", f"{error:.3%}") for place, error in enumerate(found.error_by_place, 1)]
     Console().print(tables.terminal("", ("asked for", "error"), body))
@@ -199,7 +312,7 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
         runs: where the run folders are.
         results: where to write.
     """
-    published = [table1.publish(runs, results), paper_claims.publish(runs, results)]
+    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2)]
     return 0 if any(published) else 1
 
 
@@ -213,9 +326,14 @@ def _say_failures(failures: dict[str, str]) -> int:
 
 VERBS: dict[str, Callable[..., int]] = {
     "train retrieval": train_retrieval,
+    "train glimpses": train_glimpses,
     "search table1": search_table1,
+    "search table2": search_table2,
     "reproduce table1": reproduce_table1,
     "reproduce claims": reproduce_claims,
+    "reproduce table2": reproduce_table2,
+    "reproduce ablations": reproduce_ablations,
+    "look glimpses": look_glimpses,
     "evaluate": evaluate,
     "ask": ask,
     "report": report,

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -165,3 +166,16 @@ def retrieved(net: Looking, images: Tensor) -> Retrieved:
     stored = [place for place, glimpse in enumerate(net.schedule.glimpses) if glimpse.store]
     reading = [place for place, glimpse in enumerate(net.schedule.glimpses) if glimpse.integrate]
     return Retrieved(stored, reading, attention[reading][:, :, stored].transpose(0, 1))
+
+
+def draw(order: str, image: int, out: Path) -> list[Path]:
+    """A picture of where the glimpses look on a test image, and what they see there; the files written."""
+    from ..report import figures  # which is slow to load
+
+    images, _ = mnist.split("test")
+    if not 0 <= image < len(images):
+        raise ValueError(f"image must be from 0 to {len(images) - 1}, got {image}")
+    schedule, chosen = make_schedule(SIZE, PATCH, order), images[image : image + 1].float() / 255
+    patches = schedule.look(chosen).view(-1, PATCH, PATCH)
+    across = 5 if order == "once" else 6
+    return figures.save(figures.glimpses(chosen[0].tolist(), schedule.glimpses, patches.tolist(), across), out)

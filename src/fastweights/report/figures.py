@@ -9,6 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 matplotlib.rcParams["svg.hashsalt"] = "fastweights"  # the same figure is the same file
 Curve = Sequence[Mapping[str, Any]]  # the metrics of one run
@@ -74,4 +75,52 @@ def heat_map(
             shade = "white" if value > 35 else "black"
             axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=shade)
     axes.set_title(title)
+    return figure
+
+
+def glimpses(image: Sequence[Sequence[float]], regions: Sequence[tuple[Any, ...]], patches: Any, across: int) -> Figure:
+    """A schedule of glimpses on an image: where each looks, and what it sees.
+
+    Args:
+        regions: top, left, size and whether it stores and integrates, in the order of the glimpses.
+        patches: what is seen there, one square of numbers per glimpse.
+        across: glimpses in a row.
+    """
+    rows = -(-len(regions) // across)
+    figure, axes = pyplot.subplots(2 * rows, across, figsize=(1.3 * across, 2.7 * rows), layout="constrained")
+    for axis in axes.flat:
+        axis.axis("off")
+    for number, ((top, left, size, store, integrate), patch) in enumerate(zip(regions, patches, strict=True)):
+        row, column = divmod(number, across)
+        where, what = axes[2 * row, column], axes[2 * row + 1, column]
+        where.imshow(image, cmap="gray_r")
+        colour = "tab:red" if store else "tab:blue" if integrate else "tab:grey"
+        where.add_patch(Rectangle((left - 0.5, top - 0.5), size, size, fill=False, edgecolor=colour, linewidth=2))
+        where.set_title(f"{number + 1}" + (" store" if store else " integrate" if integrate else ""), fontsize=8)
+        what.imshow(patch, cmap="gray_r", vmin=0, vmax=1)
+    return figure
+
+
+def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attention: Sequence[Any]) -> Figure:
+    """For each image, what the glimpses that read a memory got from those that were stored in it.
+
+    Args:
+        regions: of the glimpses, as for `glimpses`.
+        attention: for each image, one row per glimpse that reads, one number per glimpse that was stored.
+    """
+    figure, axes = pyplot.subplots(
+        2, len(images), figsize=(1.7 * len(images), 3.6), layout="constrained", squeeze=False
+    )
+    stored = [str(place + 1) for place, region in enumerate(regions) if region[3]]
+    reading = [str(place + 1) for place, region in enumerate(regions) if region[4]]
+    for column, (image, strengths) in enumerate(zip(images, attention, strict=True)):
+        axes[0, column].imshow(image, cmap="gray_r")
+        axes[0, column].axis("off")
+        axis = axes[1, column]
+        axis.imshow(strengths, cmap="viridis", aspect="equal")
+        axis.set_xticks(range(len(stored)), stored)
+        axis.set_yticks(range(len(reading)), reading)
+        axis.set_xlabel("stored glimpse")
+        if column == 0:
+            axis.set_ylabel("glimpse that reads")
     return figure

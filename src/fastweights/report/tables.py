@@ -14,18 +14,18 @@ HEADER = ("model", "units", "ours", "chosen", "paper", "seeds", "weights", "s/ep
 LEGEND = "Ours: mean ± standard deviation over seeds. Chosen: the seed that was best on the validation set."
 
 
-def rows(entries: Sequence[Entry], decimals: int = 2) -> list[tuple[str, ...]]:
-    """One row of text per entry; errors in percent."""
+def rows(entries: Sequence[Entry], *, usual: str = "tuned") -> list[tuple[str, ...]]:
+    """One row of text per entry; errors in percent. A recipe that is not the usual one is named."""
     found: list[tuple[str, ...]] = []
     for entry in entries:
         seeds = entry["seeds"]
         per_epoch = sum(seed["seconds"] for seed in seeds) / max(1, sum(seed["epochs"] for seed in seeds))
         found.append(
             (
-                f"{entry['model']}" + (f" ({entry['recipe']})" if entry["recipe"] != "tuned" else ""),
+                f"{entry['model']}" + (f" ({entry['recipe']})" if entry["recipe"] != usual else ""),
                 f"{entry['units']}",
-                f"{entry['test_error_mean']:.{decimals}f} ± {entry['test_error_std']:.{decimals}f}",
-                f"{entry['test_error_best_validation']:.{decimals}f}",
+                f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}",
+                f"{entry['test_error_best_validation']:.2f}",
                 "" if entry["paper"] is None else f"{entry['paper']:g}",
                 f"{len(seeds)}",
                 f"{entry['parameters']:,}",

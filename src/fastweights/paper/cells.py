@@ -151,10 +151,17 @@ def finished(folder: Path) -> list[RunFolder]:
     return sorted(folders, key=lambda folder: folder.result["seed"])  # type: ignore[index]
 
 
-def curves(folders: Mapping[str, Path]) -> dict[str, list[list[dict[str, Any]]]]:
-    """What was measured after every epoch in the runs of each folder, by name: one list per seed."""
-    measured = {name: [run.metrics for run in finished(folder)] for name, folder in folders.items()}
-    return {name: [each for each in runs if each] for name, runs in measured.items() if any(runs)}
+def curves(folders: Mapping[str, Path], metric: str) -> dict[str, list[list[dict[str, Any]]]]:
+    """What was measured after every epoch in the runs of each folder, by name: one list per seed.
+
+    Runs that never measured the metric are left out.
+    """
+    found: dict[str, list[list[dict[str, Any]]]] = {}
+    for name, folder in folders.items():
+        measured = [run.metrics for run in finished(folder)]
+        whole = [each for each in measured if each and all(metric in epoch for epoch in each)]
+        found |= {name: whole} if whole else {}
+    return found
 
 
 def entry(cell: Cell, recipe: str, paper: float | None, runs: Sequence[RunFolder]) -> dict[str, Any]:

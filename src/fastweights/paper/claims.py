@@ -183,7 +183,7 @@ def publish(runs: Path, results: Path) -> bool:
             "being given (0: the question has drowned; with an empty memory: 0.79)."
         )
         sections.append(pages.Section("Inner steps at the start", text, START_HEADER, start_rows()))
-    body = convergence(curves(runs, "tuned"))
+    body = convergence(curves(runs, "validation_error"))
     if body:
         header = ("core", *(f"updates to {threshold:.0%} error" for threshold in THRESHOLDS))
         sections.append(

@@ -160,12 +160,10 @@ def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str
     ]
 
 
-def curves(
-    runs: Path, recipe: str, epochs: int | None = None, units: int = 50
-) -> dict[str, list[list[dict[str, Any]]]]:
-    """What was measured after every epoch with this many units, by core: one list per seed."""
-    folder = runs / experiment(recipe, epochs)
-    return curves_of({core: folder / Cell(core, units).folder for core in CORES})
+def curves(runs: Path, metric: str, epochs: int | None = None) -> dict[str, list[list[dict[str, Any]]]]:
+    """What was measured after every epoch with 50 units, by core: one list per seed."""
+    folder = runs / experiment("tuned", epochs)
+    return curves_of({core: folder / Cell(core, 50).folder for core in CORES}, metric)
 
 
 def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
@@ -184,10 +182,7 @@ def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
     text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
     commands = sorted({found["command"] for found in entries})
     sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
-    groups: dict[str, list[list[dict[str, Any]]]] = {}
-    for core, measured in curves(runs, "tuned", epochs).items():
-        whole = [run for run in measured if all("test_loss" in epoch for epoch in run)]
-        groups |= {core: whole} if whole else {}
+    groups = curves(runs, "test_loss", epochs)
     if groups:
         figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
         figure.axes[0].axhline(-floor_loss(), color="grey", linestyle=":", label="without any retrieval")

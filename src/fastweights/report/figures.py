@@ -98,6 +98,8 @@ def glimpses(image: Sequence[Sequence[float]], regions: Sequence[tuple[Any, ...]
         where.add_patch(Rectangle((left - 0.5, top - 0.5), size, size, fill=False, edgecolor=colour, linewidth=2))
         where.set_title(f"{number + 1}" + (" store" if store else " integrate" if integrate else ""), fontsize=8)
         what.imshow(patch, cmap="gray_r", vmin=0, vmax=1)
+        what.axis("on")
+        what.set(xticks=[], yticks=[])
     return figure
 
 

@@ -1,0 +1,106 @@
+"""Table 2: its cells are the paper's, all tuned alike, and the table says what the runs say."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fastweights.paper import table2
+from fastweights.paper.cells import Cell
+from fastweights.training.runs import RunFolder
+
+there = Path(os.environ.get("FASTWEIGHTS_DATA", "nowhere"), "mnist").is_dir()
+needs_mnist = pytest.mark.skipif(not there, reason="FASTWEIGHTS_DATA is not set to a folder with mnist/ in it")
+CELL = Cell("fast-weights", 50)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Runs of seconds."""
+    monkeypatch.setattr(table2, "QUICK", {"epochs": 1, "examples": 640, "lr": 3e-3})
+    monkeypatch.setattr(table2, "EPOCHS", 1)
+
+
+def test_the_papers_numbers():
+    numbers = {str(cell): table2.paper_error(cell) for cell in table2.CELLS}
+    assert len(numbers) == 15
+    assert (numbers["fast-weights/50"], numbers["lstm/200"], numbers["norm-rnn/100"]) == (7.21, 1.10, None)
+
+
+def test_cells_differ_in_nothing_but_model_size_and_what_was_tuned():
+    base = table2.config(CELL, "plain", 1e-3, 0).settings()
+    for cell in table2.CELLS:
+        for recipe, shift in table2.RECIPES.items():
+            run = table2.config(cell, recipe, 1e-2, 7).settings()
+            expected = {"model": cell.model, "units": cell.units, "shift": shift, "lr": 1e-2, "seed": 7}
+            assert run == base | expected
+
+
+def test_an_ablation_changes_one_part():
+    base = table2.config(CELL, "plain", 1e-3, 0)
+    for name, knobs in table2.ABLATIONS.items():
+        assert len(knobs) == (name != "as in the table")
+        for knob, value in knobs.items():
+            assert value != getattr(base, knob)
+            if knob == "obeys":
+                assert len(set(base.obeys) - set(value)) == 1
+                assert set(value) < set(base.obeys)
+
+
+def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
+    monkeypatch.setattr(table2, "TUNED", {"plain": {}, "shifted": {}})
+    with pytest.raises(ValueError, match="fast-weights/50 has not been tuned for 'plain' images yet"):
+        table2.reproduce([CELL], ["plain"], tmp_path, 1, "", seeds=1, quick=False)
+
+
+@needs_mnist
+def test_a_quick_look_end_to_end(short, tmp_path, capsys):
+    cells = [CELL, Cell("convnet", 50)]
+    assert table2.reproduce(cells, ["plain"], tmp_path, 2, "the command", seeds=1, quick=True) == {}
+    assert table2.publish(tmp_path, tmp_path / "results", quick=True)
+    entries = json.loads((tmp_path / "results" / "table2.json").read_text())
+    assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
+        ("convnet", "plain", 1.81),
+        ("fast-weights", "plain", 7.21),
+    ]
+    result = RunFolder(tmp_path / "table2-plain-quick" / "fast-weights-50" / "seed-0").result
+    assert entries[1]["test_error_mean"] == 100 * result["test_error"] < 80
+    page = (tmp_path / "results" / "table2.md").read_text()
+    assert f"| fast-weights | 50 | {entries[1]['test_error_mean']:.2f} ± 0.00 |" in page
+    assert "A quick look" in page
+    assert "(table2-retrieved.png)" in page
+    assert (tmp_path / "results" / "table2-plain.svg").exists()
+    assert "Table 2: MNIST by glimpses, plain images" in capsys.readouterr().out
+
+
+@needs_mnist
+def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
+    monkeypatch.setattr(table2, "SEARCH_EPOCHS", 1)
+    monkeypatch.setattr(table2, "SEEDS", 1)
+    monkeypatch.setattr(table2, "LEARNING_RATES", (1e-2, 1e-5))
+    monkeypatch.setattr(table2, "ABLATIONS", {"as in the table": {}, "20 glimpses": {"order": "once"}})
+    full = table2.config
+
+    def config(*arguments, **options):
+        return table2.dataclasses.replace(full(*arguments, **options), examples=640)
+
+    monkeypatch.setattr(table2, "config", config)
+    assert table2.search(tmp_path, "shifted").run([CELL], 2, "the command") == {}
+    found = table2.chosen(tmp_path)
+    assert list(found) == ["shifted"]
+    assert found["shifted"]["fast-weights/50"]["chosen"] == 1e-2
+    assert [trial["lr"] for trial in found["shifted"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
+
+    monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": 1e-2}})
+    assert table2.reproduce_ablations(tmp_path, 2, "the command") == {}
+    rows = table2.ablation_rows(tmp_path)
+    assert [row[0] for row in rows] == ["as in the table", "20 glimpses"]
+    assert table2.publish(tmp_path, tmp_path / "results")
+    page = (tmp_path / "results" / "table2.md").read_text()
+    assert f"| 20 glimpses | {rows[1][1]} | 1 |" in page
+
+
+def test_nothing_to_publish(tmp_path, capsys):
+    assert not table2.publish(tmp_path, tmp_path / "results")
+    assert "no finished runs of Table 2" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,56 +59,47 @@ def _command() -> str:
     return shlex.join(["fastweights", *sys.argv[1:]])
 
 
+@dataclass(frozen=True)
+class Training:
+    """Where and how a single run is trained."""
+
+    out: Path | None = None
+    """The run folder; by default one in runs/ named after what is trained."""
+    curves: bool = False
+    """Measure the test set after every epoch as well, to be plotted (it decides nothing)."""
+    checkpoint_seconds: float = 30.0
+    """How much work a kill may lose."""
+    threads: int = 1
+    """Of this process."""
+
+
 def train_retrieval(
     config: Annotated[retrieval.Retrieval, tyro.conf.arg(name="")] = retrieval.Retrieval(),  # noqa: B008
-    *,
-    out: Path | None = None,
-    curves: bool = False,
-    checkpoint_seconds: float = 30.0,
-    threads: int = 1,
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
 ) -> int:
-    """Train one net on associative retrieval; the same command goes on where it was stopped.
-
-    Args:
-        out: the run folder; by default one in runs/ named after core, units and seed.
-        curves: measure the test set after every epoch as well, to be plotted (it decides nothing).
-        checkpoint_seconds: how much work a kill may lose.
-        threads: of this process.
-    """
-    folder = out or RUNS / "retrieval" / f"{config.core}-{config.units}" / f"seed-{config.seed}"
+    """Train one net on associative retrieval; the same command goes on where it was stopped."""
     floor = f" (without any retrieval {float(task.floor_error(config.pairs)):.2%})"
-    return _train(config, folder, curves, checkpoint_seconds, threads, floor)
+    return _train(config, training, f"{config.core}-{config.units}", floor)
 
 
 def train_glimpses(
     config: Annotated[glimpses.Glimpses, tyro.conf.arg(name="")] = glimpses.Glimpses(),  # noqa: B008
-    *,
-    out: Path | None = None,
-    curves: bool = False,
-    checkpoint_seconds: float = 30.0,
-    threads: int = 1,
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
 ) -> int:
-    """Train one net on images by glimpses; the same command goes on where it was stopped.
-
-    Args:
-        out: the run folder; by default one in runs/ named after model, units and seed.
-        curves: measure the test set after every epoch as well, to be plotted (it decides nothing).
-        checkpoint_seconds: how much work a kill may lose.
-        threads: of this process.
-    """
-    folder = out or RUNS / "glimpses" / f"{config.model}-{config.units}" / f"seed-{config.seed}"
-    return _train(config, folder, curves, checkpoint_seconds, threads)
+    """Train one net on images by glimpses; the same command goes on where it was stopped."""
+    return _train(config, training, f"{config.model}-{config.units}")
 
 
-def _train(config: Config, folder: Path, curves: bool, checkpoint_seconds: float, threads: int, more: str = "") -> int:
-    torch.set_num_threads(threads)
+def _train(config: Config, training: Training, name: str, more: str = "") -> int:
+    torch.set_num_threads(training.threads)
+    folder = training.out or RUNS / config.settings()["task"] / name / f"seed-{config.seed}"
     with Board(1) as board:
         result = train(
             config,
             folder,
             _command(),
-            curves=curves,
-            checkpoint_seconds=checkpoint_seconds,
+            curves=training.curves,
+            checkpoint_seconds=training.checkpoint_seconds,
             tell=lambda progress: board.update(str(folder), progress),
         )
     assert result is not None

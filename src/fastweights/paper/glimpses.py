@@ -28,8 +28,7 @@ class Glimpses:
     """One training run of images by glimpses."""
 
     model: Model = "fast-weights"
-    """The net: a recurrent core, a ConvNet on the same patches, or "norm-rnn", which is fast weights without the fast
-    weights: a layer-normed RNN with the integration matrix."""
+    """The net; "norm-rnn" is fast weights without fast weights: a layer-normed RNN with the integration matrix."""
     units: int = 100
     """Its size: recurrent units, or features of each layer."""
     data: Literal["mnist", "fashion-mnist"] = "mnist"
@@ -51,8 +50,7 @@ class Glimpses:
     settling: Literal["sustained", "identity"] = "sustained"
     """Fast weights: the paper's method 1 or 2 of settling."""
     obeys: tuple[Signal, ...] = ("store", "wipe", "read", "integrate")
-    """Fast weights: which signals it obeys. Without "store" it writes every state, without "wipe" it keeps its state
-    where it stores, without "read" it always reads, without "integrate" it has one transition matrix."""
+    """Fast weights: which signals it obeys. Without store it writes always; without read it reads always."""
     training: Recipe = field(default_factory=lambda: Recipe(lr=3e-3, schedule="warm-cosine"))
     """How to train."""
     seed: int = 0

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..memory import FastWeights
 from .associative_lstm import AssociativeLSTM
@@ -57,3 +57,37 @@ def make_core(
     if not hasattr(core, "output_size"):
         core.output_size = units
     return core  # type: ignore[no-any-return]
+
+
+def run_episodes(core: nn.Module, x: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, Any]:
+    """Run a core of `make_core` over x (T, B, features) in which episodes end and others begin.
+
+    Args:
+        state: from an earlier call, or None.
+        reset: (T, B) bool: before this step the sequence starts anew.
+
+    >>> core, x = make_core("lstm", 10, 20), torch.randn(7, 3, 10)
+    >>> output, _ = run_episodes(core, x, None, torch.tensor([False, False, True, False, False, False, False])[:, None])
+    >>> torch.allclose(output[2:], core(x[2:])[0])
+    True
+    """
+    reset = reset.expand(x.shape[:2])
+    if isinstance(core, FastWeights):
+        return core(x, state, reset=reset if reset.any() else None)  # type: ignore[no-any-return]
+    # The other layers know no resets: they run from one to the next.
+    starts = [0, *(t for t in reset.any(1).nonzero().flatten().tolist() if t)]
+    outputs = []
+    for start, stop in zip(starts, [*starts[1:], len(x)], strict=True):
+        if state is not None and reset[start].any():
+            state = _zeroed(state, reset[start])
+        output, state = core(x[start:stop], state)
+        outputs.append(output)
+    return torch.cat(outputs), state
+
+
+def _zeroed(state: Any, where: Tensor) -> Any:
+    """A state of `nn.RNN`, `nn.LSTM` or `AssociativeLSTM` with these sequences at zero."""
+    if isinstance(state, Tensor):
+        return state.masked_fill(where.unsqueeze(-1), 0.0)
+    parts = [_zeroed(part, where) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)

@@ -1,0 +1,59 @@
+"""An agent with memory: what to do next, and how well it is going to end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .cores import make_core, run_episodes
+
+
+class Agent(nn.Module):
+    """Screen → 128 ReLUs → recurrent core → logits of the actions, and the value.
+
+    Args:
+        core: the recurrent core, by name: see `make_core`.
+        units: its size.
+        pixels: of a screen.
+        actions: how many there are.
+        input_range, options: of the core.
+
+    >>> agent = Agent("fast-weights", 128, pixels=256, actions=3)
+    >>> reset = torch.zeros(5, 4, dtype=torch.bool)
+    >>> logits, values, state = agent(torch.rand(5, 4, 256), None, reset)
+    >>> logits.shape, values.shape
+    (torch.Size([5, 4, 3]), torch.Size([5, 4]))
+    """
+
+    def __init__(
+        self,
+        core: str,
+        units: int,
+        *,
+        pixels: int,
+        actions: int,
+        input_range: float = 0.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.look = nn.Linear(pixels, 128)
+        self.core = make_core(core, 128, units, input_range=input_range, options=options)
+        self.policy = nn.Linear(self.core.output_size, actions)  # type: ignore[arg-type]
+        self.value = nn.Linear(self.core.output_size, 1)  # type: ignore[arg-type]
+        nn.init.zeros_(self.policy.weight)  # to begin with, all actions are alike
+
+    def forward(self, screens: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, Tensor, Any]:
+        """Logits (T, B, actions), values (T, B) and the state after screens (T, B, pixels).
+
+        Args:
+            state: from an earlier call; None: at the beginning of an episode.
+            reset: (T, B) bool: this screen is the first of an episode, and nothing from before is remembered.
+        """
+        output, state = run_episodes(self.core, self.look(screens).relu(), state, reset)
+        return self.policy(output), self.value(output).squeeze(-1), state
+
+    @torch.no_grad()
+    def trace(self, screens: Tensor) -> Any:
+        """What a core of fast weights did with the screens (T, B, pixels) of an episode."""
+        return self.core.trace(self.look(screens).relu())  # type: ignore[operator]

@@ -1,0 +1,54 @@
+"""Agents forget where an episode begins, before its first screen, and nowhere else."""
+
+import pytest
+import torch
+
+from fastweights.models.agent import Agent
+from fastweights.models.cores import CORES
+
+
+def agent(core):
+    made = Agent(core, 12, pixels=9, actions=3)
+    torch.nn.init.uniform_(made.policy.weight)
+    return made
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_an_episode_that_begins_inside_a_batch_is_as_if_alone(core):
+    made, screens = agent(core), torch.rand(9, 3, 9)
+    reset = torch.zeros(9, 3, dtype=torch.bool)
+    reset[4, 1] = reset[6, 2] = reset[0, 0] = True
+    logits, values, state = made(screens, None, reset)
+    for game, start in ((0, 0), (1, 4), (2, 6)):
+        alone = made(screens[start:, game : game + 1], None, torch.zeros(9 - start, 1, dtype=torch.bool))
+        torch.testing.assert_close(logits[start:, game : game + 1], alone[0])
+        torch.testing.assert_close(values[start:, game : game + 1], alone[1])
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_pieces_with_carried_state_equal_the_whole(core):
+    made, screens = agent(core), torch.rand(8, 2, 9)
+    reset = torch.rand(8, 2) < 0.3
+    whole = made(screens, None, reset)
+    first = made(screens[:3], None, reset[:3])
+    second = made(screens[3:], first[2], reset[3:])
+    torch.testing.assert_close(torch.cat((first[0], second[0])), whole[0])
+    torch.testing.assert_close(torch.cat((first[1], second[1])), whole[1])
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_nothing_from_before_a_reset_is_seen(core):
+    made, screens = agent(core), torch.rand(6, 1, 9, requires_grad=True)
+    reset = torch.zeros(6, 1, dtype=torch.bool)
+    reset[3] = True
+    made(screens, None, reset)[0][3:].sum().backward()
+    assert screens.grad[:3].count_nonzero() == 0
+    assert all(screens.grad[t].count_nonzero() for t in range(3, 6))
+    screens.grad = None
+    made(screens, None, reset)[0][2].sum().backward()  # the screen before it does see its own episode
+    assert all(screens.grad[t].count_nonzero() for t in range(3))
+
+
+def test_to_begin_with_all_actions_are_alike():
+    logits, _, _ = Agent("lstm", 12, pixels=9, actions=3)(torch.rand(4, 2, 9), None, torch.zeros(4, 2).bool())
+    assert (logits.softmax(-1).std(-1) < 0.1).all()

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fastweights.models.agent import Agent
+from fastweights.models import agent as agents
+from fastweights.models.agent import Agent, Player
 from fastweights.models.cores import CORES
 
 
@@ -52,3 +53,17 @@ def test_nothing_from_before_a_reset_is_seen(core):
 def test_to_begin_with_all_actions_are_alike():
     logits, _, _ = Agent("lstm", 12, pixels=9, actions=3)(torch.rand(4, 2, 9), None, torch.zeros(4, 2).bool())
     assert (logits.softmax(-1).std(-1) < 0.1).all()
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("longest", [64, 3])
+def test_a_player_does_step_by_step_what_the_agent_does_at_once(core, longest, monkeypatch):
+    monkeypatch.setattr(agents, "LONGEST", longest)
+    made, screens, reset = agent(core), torch.rand(12, 3, 9), torch.rand(12, 3) < 0.15
+    reset[0] = reset[5] = True
+    logits, values, _ = made(screens, None, reset)
+    player = Player(made)
+    for t in range(12):
+        found = player(screens[t], reset[t])
+        torch.testing.assert_close(found, (logits[t], values[t]))
+        assert not found[0].requires_grad

@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..memory import FastWeights
 from .cores import make_core, run_episodes
+
+LONGEST = 64  # steps that a player of fast weights looks back on before it folds them into a matrix
 
 
 class Agent(nn.Module):
@@ -57,3 +60,32 @@ class Agent(nn.Module):
     def trace(self, screens: Tensor) -> Any:
         """What a core of fast weights did with the screens (T, B, pixels) of an episode."""
         return self.core.trace(self.look(screens).relu())  # type: ignore[operator]
+
+
+class Player:
+    """An agent that plays B games step by step, without gradients.
+
+    >>> player = Player(Agent("fast-weights", 128, pixels=256, actions=3))
+    >>> logits, values = player(torch.rand(4, 256), torch.ones(4, dtype=torch.bool))
+    >>> logits.shape, values.shape
+    (torch.Size([4, 3]), torch.Size([4]))
+    """
+
+    def __init__(self, agent: Agent, state: Any = None) -> None:
+        self.agent = agent
+        self.state = state  # before the steps in `seen`
+        self.seen: list[tuple[Tensor, Tensor]] = []  # inputs of the core, and resets
+
+    @torch.no_grad()
+    def __call__(self, screens: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, actions) and values (B,) for the next screens (B, pixels); reset (B,): the first of an episode."""
+        agent = self.agent
+        if reset.all():
+            self.state, self.seen = None, []
+        self.seen.append((agent.look(screens).relu(), reset))
+        x, resets = (torch.stack(parts) for parts in zip(*self.seen, strict=True))
+        output, state = run_episodes(agent.core, x, self.state, resets)
+        # Fast weights run an episode again from its beginning, which is cheaper than to carry a matrix for each game.
+        if not isinstance(agent.core, FastWeights) or len(self.seen) == LONGEST:
+            self.state, self.seen = state, []
+        return agent.policy(output[-1]), agent.value(output[-1]).squeeze(-1)

@@ -80,7 +80,7 @@ def run_all(jobs: Sequence[Job], workers: int, describe: Callable[[Any], str] = 
     return outcomes
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Leave at once when the parent is gone, however it went: the same command will go on from the checkpoint."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -90,7 +90,7 @@ def _end_with_parent() -> None:
 
 def _work(job: Job, pipe: Connection) -> None:
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
 
     def tell(progress: Progress) -> None:

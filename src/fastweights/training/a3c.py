@@ -1,0 +1,392 @@
+"""Asynchronous advantage actor-critic (Mnih et al. 2016): workers that play, learn, and share weights without locks.
+
+Each worker has games of its own and a copy of the net. It plays some moves, computes the gradient of what it played
+with the weights it played with, and changes the shared weights, which others may have changed meanwhile. One worker
+alone is the synchronous algorithm, the same to the last bit for the same seed, and needs no processes.
+"""
+
+import math
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from .files import BadFileError
+from .runs import RunFolder
+from .workers import end_with_parent
+
+WINDOWS = 200  # measurements in a run
+MOST_DEATHS = 20  # of workers, before a run is given up
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to learn."""
+
+    lr: float = 1e-3
+    """Learning rate, which falls to zero along a line."""
+    frames: int = 4_000_000
+    """Frames to play, of all workers together."""
+    games: int = 32
+    """Games that a worker plays at once."""
+    steps: int = 15
+    """Moves between updates; the value says what comes after them, unless the episode is over."""
+    discount: float = 1.0
+    """What a reward is worth a move earlier."""
+    entropy: float = 0.01
+    """How much undecided play is worth."""
+    value: float = 0.5
+    """Weight of the value's squared error."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0: any."""
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
+    """With statistics that the workers share."""
+    workers: int = 1
+    """Processes that play and learn; 1: this one alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "games", "steps", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
+        for name in ("entropy", "value", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"discount must be from 0 to 1, got {self.discount}")
+        if self.optimizer not in ("rmsprop", "adam"):
+            raise ValueError(f"optimizer must be 'rmsprop' or 'adam', got {self.optimizer!r}")
+
+
+class Game(Protocol):
+    """What is learned, as plain values that a process can be sent."""
+
+    def make_net(self) -> nn.Module:
+        """The net, initialised from the seed: (screens, state, reset) → (logits, values, state), time first."""
+
+    def make_games(self, count: int, seed: int) -> Any:
+        """Games as a `gymnasium.vector.VectorEnv` that starts a new episode in the step that ends one."""
+
+    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """The net step by step, from a state on: (screens, reset) → (logits, values)."""
+
+
+class Played(NamedTuple):
+    """What one update was made of."""
+
+    frames: int
+    episodes: int  # that ended
+    reward: float  # of all of these
+    entropy: float
+    value_error: float
+
+
+class DivergedError(Exception):
+    """A gradient that is not a number."""
+
+
+class Shared:
+    """What all workers read and write: weights, the optimiser's statistics, and how many frames were played."""
+
+    def __init__(self, weights: Tensor) -> None:
+        self.weights = weights.share_memory_()
+        self.squares, self.means = (torch.zeros_like(weights).share_memory_() for _ in range(2))
+        self.counts = torch.zeros(2, dtype=torch.int64).share_memory_()  # frames, updates
+        self.lock = multiprocessing.get_context("spawn").Lock()  # of the counts alone
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weights": self.weights, "squares": self.squares, "means": self.means, "counts": self.counts}
+
+    def count(self, frames: int) -> int:
+        """Frames and an update more; how many updates there were."""
+        with self.lock:
+            self.counts[0] += frames
+            self.counts[1] += 1
+            return int(self.counts[1])
+
+    def change(self, grad: Tensor, recipe: Recipe, frames: int) -> None:
+        """Change the weights along a gradient. Others may be doing the same at this moment; nobody waits."""
+        updates = self.count(frames)
+        lr = recipe.lr * max(0.0, 1 - int(self.counts[0]) / recipe.frames)
+        if recipe.optimizer == "rmsprop":
+            self.squares.mul_(0.99).addcmul_(grad, grad, value=0.01)
+            self.weights.addcdiv_(grad, (self.squares + 1e-5).sqrt_(), value=-lr)
+        else:
+            self.means.lerp_(grad, 0.1)
+            self.squares.mul_(0.999).addcmul_(grad, grad, value=0.001)
+            scale = math.sqrt(1 - 0.999**updates) / (1 - 0.9**updates)
+            self.weights.addcdiv_(self.means, self.squares.sqrt().add_(1e-8), value=-lr * scale)
+
+
+def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> Tensor:
+    """What each move (T, B) led to: rewards to the end of its episode, or to the last move and `after` that (B,).
+
+    >>> returns(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[False], [True], [False]]), torch.tensor([8.0]), 0.5)
+    tensor([[0.5000],
+            [1.0000],
+            [6.0000]])
+    """
+    found, total = torch.empty_like(rewards), after
+    for t in range(len(rewards) - 1, -1, -1):
+        total = rewards[t] + discount * torch.where(ended[t], 0.0, total)
+        found[t] = total
+    return found
+
+
+def play_and_learn(game: Game, recipe: Recipe, shared: Shared, seed: int) -> Iterator[Played]:
+    """One worker: an update of the shared weights at each step, until all frames are played."""
+    generator = torch.Generator().manual_seed(seed)
+    net, games = game.make_net(), game.make_games(recipe.games, seed)
+    state: Any = None
+    screens = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1)
+    reset = torch.ones(recipe.games, dtype=torch.bool)
+    while int(shared.counts[0]) < recipe.frames:
+        vector_to_parameters(shared.weights.clone(), net.parameters())
+        player = game.make_player(net, state)
+        seen, resets, actions, rewards, ended = [], [], [], [], []
+        for _ in range(recipe.steps):
+            logits, _ = player(screens, reset)
+            action = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+            seen.append(screens)
+            resets.append(reset)
+            actions.append(action)
+            observed, reward, terminated, truncated, _ = games.step(action.numpy())
+            screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
+            rewards.append(torch.as_tensor(reward, dtype=torch.float32))
+            ended.append(reset)
+        all_ended, all_rewards = torch.stack(ended), torch.stack(rewards)
+        logits, values, after = net(torch.stack(seen), state, torch.stack(resets))
+        with torch.no_grad():
+            # Where the last move ended an episode nothing is to come, and nothing is asked.
+            to_come = torch.zeros(recipe.games) if reset.all() else net(screens[None], after, reset[None])[1][0]
+        target = returns(all_rewards, all_ended, to_come, recipe.discount)
+        chances = logits.log_softmax(-1)
+        entropy = -(chances.exp() * chances).sum(-1).mean()
+        said = chances.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
+        value_error = functional.mse_loss(values, target)
+        loss = -(said * (target - values.detach())).mean() + recipe.value * value_error - recipe.entropy * entropy
+        net.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf)
+        if not math.isfinite(norm):
+            raise DivergedError(f"the gradient became {norm.item()} after {int(shared.counts[0])} frames")
+        grad = parameters_to_vector([_gradient(parameter) for parameter in net.parameters()])
+        episodes = int(all_ended.sum())
+        frames = recipe.steps * recipe.games + episodes  # an episode has a frame more than it has moves
+        shared.change(grad, recipe, frames)
+        state = None if reset.all() else _detached(after)
+        yield Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
+
+
+@torch.no_grad()
+def score(game: Game, net: nn.Module, *, episodes: int = 1000, greedy: bool, seed: int) -> float:
+    """The mean reward of fresh episodes, with the most likely action or with actions drawn by their chances."""
+    generator, count = torch.Generator().manual_seed(seed), min(episodes, 250)
+    games, player = game.make_games(count, seed), game.make_player(net, None)
+    screens, reset = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1), torch.ones(count, dtype=torch.bool)
+    total, ended = 0.0, 0
+    while ended < episodes:
+        logits, _ = player(screens, reset)
+        action = logits.argmax(-1)
+        if not greedy:
+            action = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+        observed, reward, terminated, truncated, _ = games.step(action.numpy())
+        screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
+        total, ended = total + float(reward.sum()), ended + int(reset.sum())
+    return total / ended
+
+
+class Progress(NamedTuple):
+    """Where a run is."""
+
+    frames: int
+    of: int
+    reward: float | None  # mean of the last window
+    frames_per_second: float
+
+
+class _Position:
+    """How far a run is, and the window that is being measured."""
+
+    def __init__(self) -> None:
+        self.window, self.frames, self.episodes, self.deaths, self.seconds = 0, 0, 0, 0, 0.0
+        self.updates, self.ended, self.reward, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
+
+    def add(self, played: Played) -> None:
+        self.frames += played.frames
+        self.episodes += played.episodes
+        self.updates += 1
+        self.ended += played.episodes
+        self.reward += played.reward
+        self.entropy += played.entropy
+        self.value_error += played.value_error
+
+    def close_window(self) -> dict[str, float]:
+        """What was measured in it; the next begins."""
+        self.window += 1
+        found = {"epoch": self.window, "frames": self.frames, "reward": self.reward / self.ended}
+        found |= {"entropy": self.entropy / self.updates, "value_error": self.value_error / self.updates}
+        self.updates, self.ended, self.reward, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
+        return found
+
+
+def learn(
+    game: Game,
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    seed: int,
+    checkpoint_seconds: float = 30.0,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> dict[str, Any]:
+    """Play and learn in a folder that is `opened`, or go on with what was begun there; the result.
+
+    A worker that dies is replaced, and nothing is lost but what it was playing. A gradient that is not a number ends
+    the run as "diverged", with the last checkpoint kept.
+    """
+    done = folder.result
+    if done is not None:
+        return done
+    net = game.make_net()
+    shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone()), _Position()
+    _restore(shared, at, folder)
+    folder.keep_metrics(at.window)
+    started, before = time.monotonic(), at.seconds
+    frames_before, last_saved, last_told = at.frames, started, -math.inf
+    reward: float | None = folder.metrics[-1]["reward"] if at.window else None
+
+    def save() -> None:
+        nonlocal last_saved
+        at.seconds, last_saved = before + time.monotonic() - started, time.monotonic()
+        folder.save_checkpoint({name: tensor.clone() for name, tensor in shared.tensors().items()}, vars(at))
+
+    stopped = "finished"
+    try:
+        for played in _all_played(game, recipe, shared, at, seed):
+            at.add(played)
+            now = time.monotonic()
+            if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
+                measured = at.close_window()
+                reward = measured["reward"]
+                folder.add_metrics({**measured, "seconds": before + now - started})
+            if now - last_told > 0.5:
+                tell(Progress(at.frames, recipe.frames, reward, (at.frames - frames_before) / (now - started)))
+                last_told = now
+            if now - last_saved > checkpoint_seconds:
+                save()
+    except DivergedError:
+        stopped = "diverged"
+    if stopped == "finished":
+        save()
+    at.seconds = before + time.monotonic() - started
+    result = {"seed": seed, "stopped": stopped, "frames": int(shared.counts[0]), "updates": int(shared.counts[1])}
+    result |= {"episodes": at.episodes, "deaths": at.deaths, "seconds": at.seconds}
+    result["parameters"] = len(shared.weights)
+    if stopped == "finished":
+        vector_to_parameters(shared.weights, net.parameters())
+        folder.save_best(net.state_dict(), {"frames": result["frames"]})
+        for name, greedy in (("greedy_reward", True), ("sampled_reward", False)):
+            result[name] = score(game, net, greedy=greedy, seed=seed + 1_000_000)
+    folder.finish(result)
+    return result
+
+
+def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
+    """Put what is shared, and the position, where the folder's checkpoint has them."""
+    saved = folder.checkpoint()
+    if saved is None:
+        return
+    tensors, facts = saved
+    try:
+        for name, tensor in shared.tensors().items():
+            tensor.copy_(tensors[name])
+        vars(at).update({name: facts[name] for name in vars(at)})
+    except (KeyError, RuntimeError) as error:
+        what = str(error).splitlines()[0]
+        raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error
+
+
+def _seed_of(seed: int, worker: int, shared: Shared) -> int:
+    """Another for every worker, and for what takes its place, or goes on after a stop."""
+    return seed + 1_000 * (worker + 1) + 1_000_003 * int(shared.counts[0])
+
+
+def _all_played(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int) -> Iterator[Played]:
+    """Every update, of whichever worker."""
+    if recipe.workers == 1:
+        yield from play_and_learn(game, recipe, shared, _seed_of(seed, 0, shared))
+        return
+    context = multiprocessing.get_context("spawn")
+    running: dict[Connection, tuple[int, BaseProcess]] = {}
+
+    def start(worker: int) -> None:
+        ours, theirs = context.Pipe(duplex=False)
+        arguments = (game, recipe, shared, _seed_of(seed, worker, shared), theirs)
+        process = context.Process(target=_work, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        running[ours] = worker, process
+
+    try:
+        for worker in range(recipe.workers):
+            start(worker)
+        while running:
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                try:
+                    kind, value = ready.recv()
+                except EOFError:
+                    kind, value = "died", None
+                if kind == "played":
+                    yield value
+                    continue
+                worker, process = running.pop(ready)
+                ready.close()
+                process.join()
+                if kind == "diverged":
+                    raise DivergedError(value)
+                if kind == "failed":
+                    raise RuntimeError(f"a worker failed: {value}")
+                if kind == "died":
+                    at.deaths += 1
+                    if at.deaths > MOST_DEATHS:
+                        raise RuntimeError(f"workers died {at.deaths} times: the run is given up")
+                    start(worker)
+    finally:
+        for _, process in running.values():
+            process.kill()
+        for _, process in running.values():
+            process.join()
+
+
+def _work(game: Game, recipe: Recipe, shared: Shared, seed: int, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
+    try:
+        for played in play_and_learn(game, recipe, shared, seed):
+            pipe.send(("played", played))
+        pipe.send(("done", None))
+    except DivergedError as error:
+        pipe.send(("diverged", str(error)))
+    except Exception as error:
+        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _detached(state: Any) -> Any:
+    return tuple(part.detach() for part in state) if isinstance(state, tuple) else state.detach()

@@ -1,0 +1,164 @@
+"""A3C learns, alone to the last bit, with others whatever happens to them."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from games import Remember
+
+from fastweights.training import a3c
+from fastweights.training.a3c import Recipe
+from fastweights.training.runs import RunFolder
+
+QUICK = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam")
+
+
+def learn(path, recipe=QUICK, game=Remember(), seed=0, **options):  # noqa: B008
+    folder = RunFolder(path)
+    with folder.opened({"seed": seed}, "the command"):
+        return a3c.learn(game, recipe, folder, seed=seed, **options), folder
+
+
+def test_returns_by_hand():
+    rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 2.0]])
+    ended = torch.tensor([[False, False], [True, False], [False, True]])
+    found = a3c.returns(rewards, ended, torch.tensor([4.0, 100.0]), 0.5)
+    assert found.tolist() == [[0.5, 1.5], [1.0, 1.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_it_learns_to_remember(tmp_path, optimizer):
+    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer=optimizer)
+    result, folder = learn(tmp_path, recipe)
+    assert result["stopped"] == "finished"
+    assert result["greedy_reward"] == 1.0
+    assert result["sampled_reward"] > 0.9
+    metrics = folder.metrics
+    assert [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
+    assert metrics[0]["reward"] < 0.6 < metrics[-1]["reward"]
+    assert result["frames"] >= recipe.frames > result["frames"] - 4 * 16
+
+
+def test_returns_that_end_with_the_value_learn_too(tmp_path):
+    """Three moves between updates, where an episode has two: state is carried from one update to the next."""
+    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam")
+    result, _ = learn(tmp_path, recipe, Remember(moves=2))
+    assert result["greedy_reward"] == 1.0
+
+
+def test_one_worker_is_the_same_to_the_last_bit(tmp_path):
+    results = [learn(tmp_path / name) for name in ("a", "b")]
+    weights = [folder.best()[0] for _, folder in results]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert results[0][0]["sampled_reward"] == results[1][0]["sampled_reward"]
+    other = learn(tmp_path / "c", seed=1)[1].best()[0]
+    assert not torch.equal(other["policy.weight"], weights[0]["policy.weight"])
+
+
+def test_two_workers_share_what_they_learn(tmp_path):
+    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam", workers=2)
+    result, folder = learn(tmp_path, recipe)
+    assert result["greedy_reward"] == 1.0
+    assert result["deaths"] == 0
+    assert result["episodes"] * 4 == result["frames"]
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
+    told = tmp_path / "processes"
+    monkeypatch.setenv("TELL_PROCESS", str(told))
+    recipe = Recipe(lr=2e-2, frames=80_000, games=16, steps=3, optimizer="adam", workers=2)
+
+    def kill_one():
+        while not told.exists() or len(told.read_text().splitlines()) < 2:
+            time.sleep(0.05)
+        time.sleep(1)
+        os.kill(int(told.read_text().splitlines()[0]), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    result, _ = learn(tmp_path / "run", recipe)
+    killer.join()
+    assert result["deaths"] == 1
+    assert result["greedy_reward"] == 1.0
+    assert result["frames"] >= recipe.frames
+    assert len(set(told.read_text().splitlines())) >= 3
+
+
+PROGRAM = """
+import sys
+import torch
+from games import Remember
+from fastweights.training import a3c
+from fastweights.training.runs import RunFolder
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder = RunFolder(sys.argv[1])
+    recipe = a3c.Recipe(lr=2e-2, frames=30_000, games=16, steps=3, optimizer="adam", workers=int(sys.argv[2]))
+    with folder.opened({}, ""):
+        print(a3c.learn(Remember(), recipe, folder, seed=0, checkpoint_seconds=0.3)["frames"])
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_whose_parent_is_killed_goes_on(tmp_path, workers):
+    program, folder = tmp_path / "program.py", tmp_path / "run"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, str(program), str(folder), str(workers)]
+    process = subprocess.Popen(command, env=environment)
+    while not (folder / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    reached = int(RunFolder(folder).checkpoint()[0]["counts"][0])
+    assert 0 < reached < 30_000
+    assert RunFolder(folder).result is None
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 30_000
+    metrics = RunFolder(folder).metrics
+    assert [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
+    assert all(earlier["frames"] < later["frames"] for earlier, later in zip(metrics, metrics[1:], strict=False))
+    assert RunFolder(folder).result["greedy_reward"] == 1.0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gradient_that_is_not_a_number_ends_the_run_and_spoils_nothing(tmp_path, workers):
+    recipe = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam", workers=workers)
+    result, folder = learn(tmp_path, recipe, Remember(broken_after=60), checkpoint_seconds=0.0)
+    assert result["stopped"] == "diverged"
+    assert "greedy_reward" not in result
+    assert folder.checkpoint()[0]["weights"].isfinite().all()
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    result, _ = learn(tmp_path)
+    again, _ = learn(tmp_path, game=None)
+    assert again == result
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "message"),
+    [
+        ("lr", 0, "lr must be above 0"),
+        ("lr", math.inf, "lr must be above 0"),
+        ("frames", 0, "frames must be at least 1, got 0"),
+        ("games", 0, "games must be at least 1"),
+        ("steps", 0, "steps must be at least 1"),
+        ("workers", 0, "workers must be at least 1"),
+        ("entropy", -1, "entropy must be at least 0"),
+        ("clip", math.nan, "clip must be at least 0"),
+        ("discount", 1.1, "discount must be from 0 to 1, got 1.1"),
+        ("optimizer", "sgd", "optimizer must be 'rmsprop' or 'adam', got 'sgd'"),
+    ],
+)
+def test_bad_recipes(knob, value, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**{knob: value})

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ..report import pages
 from ..report.pages import Section
 from ..training.files import write_text
+from ..training.progress import Progress
 from ..training.runs import RunFolder
-from ..training.supervised import Progress
 from ..training.workers import Job, run_all
 from .run import Config, train
 

@@ -9,8 +9,9 @@ from torch import nn
 
 from ..training import supervised
 from ..training.files import BadFileError
+from ..training.progress import Progress
 from ..training.runs import RunFolder
-from ..training.supervised import Examples, Progress, Recipe
+from ..training.supervised import Examples, Recipe
 
 
 class Config(Protocol):

@@ -22,6 +22,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .files import BadFileError
+from .progress import Progress
 from .runs import RunFolder
 from .workers import end_with_parent
 
@@ -207,15 +208,6 @@ def score(game: Game, net: nn.Module, *, episodes: int = 1000, greedy: bool, see
     return total / ended
 
 
-class Progress(NamedTuple):
-    """Where a run is."""
-
-    frames: int
-    of: int
-    reward: float | None  # mean of the last window
-    frames_per_second: float
-
-
 class _Position:
     """How far a run is, and the window that is being measured."""
 
@@ -281,7 +273,9 @@ def learn(
                 reward = measured["reward"]
                 folder.add_metrics({**measured, "seconds": before + now - started})
             if now - last_told > 0.5:
-                tell(Progress(at.frames, recipe.frames, reward, (at.frames - frames_before) / (now - started)))
+                speed = (at.frames - frames_before) / (now - started)
+                note = f"{speed:,.0f} frames/s" if reward is None else f"reward {reward:.2f}, {speed:,.0f} frames/s"
+                tell(Progress(at.frames, recipe.frames, at.window, note, speed))
                 last_told = now
             if now - last_saved > checkpoint_seconds:
                 save()

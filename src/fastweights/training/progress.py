@@ -3,12 +3,11 @@
 import sys
 import time
 from types import TracebackType
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-
-from .supervised import Progress
 
 
 def duration(seconds: float) -> str:
@@ -22,6 +21,16 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
+
+
+class Progress(NamedTuple):
+    """Where a run is: how much is done of how much, in what is counted in it (updates, frames)."""
+
+    done: int
+    of: int
+    epoch: int  # finished
+    note: str  # what was measured last
+    per_second: float
 
 
 class Board:
@@ -59,18 +68,15 @@ class Board:
         """A run got this far."""
         before = self.running.get(name)
         self.running[name] = progress
-        error = progress.metrics.get("validation_error")
-        note = f"{progress.updates_per_second:.0f} updates/s"
-        note = note if error is None else f"epoch {progress.epoch}, error {error:.2%}, {note}"
         if self.bars:
             if name not in self.tasks:
                 self.tasks[name] = self.bars.add_task(name, total=progress.of, note="")
-            self.bars.update(self.tasks[name], completed=progress.updates, note=note)
+            self.bars.update(self.tasks[name], completed=progress.done, note=progress.note)
             if "" in self.tasks:
                 self.bars.update(self.tasks[""], completed=round(self._done(), 2))
         elif self.total == 1 and (before is None or progress.epoch > before.epoch) and progress.epoch:
-            left = (progress.of - progress.updates) / max(progress.updates_per_second, 1e-9)
-            self._say(f"{name}: {note}, {duration(left)} left")
+            left = (progress.of - progress.done) / max(progress.per_second, 1e-9)
+            self._say(f"{name}: {progress.note}, {duration(left)} left")
         elif self.total > 1 and time.monotonic() - self.said > self.every:
             self._say(f"{self.finished} of {self.total} runs done, {self._left()} left; now {', '.join(self.running)}")
 
@@ -88,7 +94,7 @@ class Board:
             self._say(f"{name}: {note}")
 
     def _done(self) -> float:
-        return self.finished + sum(progress.updates / progress.of for progress in self.running.values())
+        return self.finished + sum(progress.done / progress.of for progress in self.running.values())
 
     def _left(self) -> str:
         done = self._done()

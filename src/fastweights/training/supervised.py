@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .files import BadFileError
+from .progress import Progress
 from .runs import RunFolder
 
 Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
@@ -44,17 +45,6 @@ class Recipe:
             raise ValueError(f"clip must be at least 0 and finite, got {self.clip}")
         if self.schedule not in ("constant", "cosine", "warm-cosine"):
             raise ValueError(f"schedule must be 'constant', 'cosine' or 'warm-cosine', got {self.schedule!r}")
-
-
-class Progress(NamedTuple):
-    """Where a run is."""
-
-    updates: int
-    of: int
-    epoch: int  # finished
-    epochs: int
-    metrics: dict[str, float]  # of the last epoch; empty before
-    updates_per_second: float
 
 
 class Measured(NamedTuple):
@@ -159,7 +149,7 @@ def fit(
             now = time.monotonic()
             if now - last_told > 0.5:
                 speed = (at.updates - updates_before) / (now - started)
-                tell(Progress(at.updates, recipe.epochs * batches, at.epoch, recipe.epochs, measured, speed))
+                tell(_progress(at, recipe.epochs * batches, measured, speed))
                 last_told = now
             if now - last_saved > checkpoint_seconds and not stopped:
                 save()
@@ -185,7 +175,7 @@ def fit(
         save()
         stopped = _stopped(at, recipe)
         speed = (at.updates - updates_before) / (time.monotonic() - started)
-        tell(Progress(at.updates, recipe.epochs * batches, at.epoch, recipe.epochs, measured, speed))
+        tell(_progress(at, recipe.epochs * batches, measured, speed))
         last_told = time.monotonic()
     writer.close()
     if not stopped:
@@ -193,6 +183,13 @@ def fit(
     result = _result(model, splits, folder, at, stopped, seed)
     folder.finish(result)
     return result
+
+
+def _progress(at: _Position, updates: int, measured: Mapping[str, float], speed: float) -> Progress:
+    note = f"{speed:.0f} updates/s"
+    if measured:
+        note = f"epoch {at.epoch}, error {measured['validation_error']:.2%}, {note}"
+    return Progress(at.updates, updates, at.epoch, note, speed)
 
 
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from .progress import Board
-from .supervised import Progress
+from .progress import Board, Progress
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import tyro
 from rich.console import Console
 
 from .models.pretrained import NAMES, pretrained
+from .paper import catch, glimpses, retrieval, table1, table2
 from .paper import claims as paper_claims
-from .paper import glimpses, retrieval, table1, table2
 from .paper.cells import parse
 from .paper.run import Config, train
 from .report import tables, terminal
 from .tasks import retrieval as task
 from .training.files import BadFileError, write_json
-from .training.progress import Board
+from .training.progress import Board, duration
 from .training.runs import RunError, RunFolder
 
 RUNS = Path("runs")
@@ -255,6 +255,114 @@ def look_glimpses(
     return 0
 
 
+def train_catch(
+    config: Annotated[catch.Catch, tyro.conf.arg(name="")] = catch.Catch(),  # noqa: B008
+    *,
+    out: Path | None = None,
+) -> int:
+    """Train one agent to play Catch by A3C; the same command goes on where it was stopped.
+
+    Args:
+        out: the run folder; by default one in runs/ named after game, core and seed.
+    """
+    torch.set_num_threads(1)
+    name = catch.name_of((config.size, config.visible), config.core)
+    folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
+    with Board(1) as board:
+        result = catch.train(config, folder, _command(), lambda progress: board.update(str(folder), progress))
+    print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {catch.describe(result)}")
+    if result["stopped"] == "diverged":
+        print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)
+        return 1
+    return 0
+
+
+def search_catch(
+    *,
+    trials: int = catch.TRIALS,
+    cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
+    games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
+    runs: Path = RUNS,
+    results: Path = RESULTS,
+    workers: int = 2,
+) -> int:
+    """Find the settings of Catch's agents by random search: the same number of trials for every core.
+
+    Args:
+        trials: how many for each core and game.
+        cores: some of them.
+        games: size and visible frames.
+        runs: where the run folders go.
+        results: where catch-search.json goes.
+        workers: runs at a time, one thread each.
+    """
+    variants = [_variant(game) for game in games]
+    failures = catch.search(variants, cores, trials, runs, workers, _command())
+    found = {
+        catch.name_of(variant, core): catch.searched(variant, core, runs)
+        for variant in catch.VARIANTS
+        for core in catch.CORES
+    }
+    for name, tried in found.items():
+        if tried:
+            print(f"{name}: reward {tried[0]['final_reward']:.2f} with {tried[0]['setting']}")
+    write_json(results / "catch-search.json", {"command": _command(), "trials": found})
+    return _say_failures(failures)
+
+
+def reproduce_catch(
+    *,
+    cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
+    games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
+    seeds: int | None = None,
+    quick: bool = False,
+    runs: Path = RUNS,
+    results: Path = RESULTS,
+    workers: int = 2,
+) -> int:
+    """Train agents with three kinds of memory to play Catch, and show how fast each learns.
+
+    Args:
+        cores: some of them.
+        games: size and visible frames; a quick look takes the first.
+        seeds: runs per core and game; by default 5.
+        quick: 400,000 frames and one seed: a look, not a result.
+        runs: where the run folders go.
+        results: where catch.json goes; a quick look writes none.
+        workers: runs at a time, one thread each.
+    """
+    variants = [_variant(game) for game in (games[:1] if quick else games)]
+    number = seeds if seeds is not None else 1 if quick else catch.SEEDS
+    failures = catch.reproduce(variants, cores, runs, workers, _command(), seeds=number, quick=quick)
+    catch.publish(runs, runs / catch.experiment(quick) if quick else results, quick)
+    return _say_failures(failures)
+
+
+def _variant(game: str) -> tuple[int, int]:
+    size, visible = map(int, game.split(","))
+    return size, visible
+
+
+def watch(run: tyro.conf.Positional[Path], *, episodes: int = 3, seed: int = 0, out: Path = Path("watch.gif")) -> int:
+    """Watch a trained agent play Catch, in the terminal and as a GIF with what its memory attends to.
+
+    Args:
+        run: its folder.
+        episodes: how many.
+        seed: of the games.
+        out: the GIF.
+    """
+    from .report import figures  # which is slow to load
+
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    played = [catch.play(RunFolder(run), seed + number) for number in range(episodes)]
+    for episode in played:
+        Console().print(terminal.game(episode.screens, episode.seen, episode.reward))
+    print(f"written: {figures.film(played, out)}")
+    return 0
+
+
 def evaluate(run: tyro.conf.Positional[Path], *, split: Literal["train", "validation", "test"] = "test") -> int:
     """Measure a trained net again; one of retrieval also by which pair was asked for.
 
@@ -304,7 +412,7 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
         runs: where the run folders are.
         results: where to write.
     """
-    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2)]
+    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2, catch)]
     return 0 if any(published) else 1
 
 
@@ -319,13 +427,17 @@ def _say_failures(failures: dict[str, str]) -> int:
 VERBS: dict[str, Callable[..., int]] = {
     "train retrieval": train_retrieval,
     "train glimpses": train_glimpses,
+    "train catch": train_catch,
     "search table1": search_table1,
     "search table2": search_table2,
+    "search catch": search_catch,
     "reproduce table1": reproduce_table1,
     "reproduce claims": reproduce_claims,
     "reproduce table2": reproduce_table2,
     "reproduce ablations": reproduce_ablations,
+    "reproduce catch": reproduce_catch,
     "look glimpses": look_glimpses,
+    "watch": watch,
     "evaluate": evaluate,
     "ask": ask,
     "report": report,

@@ -67,14 +67,14 @@ def train(
 C = TypeVar("C")
 
 
-def load_config(folder: RunFolder, task: str, kind: Callable[..., C]) -> C:
-    """The settings of a run of this task, as `kind` has them."""
+def load_config(folder: RunFolder, task: str, kind: Callable[..., C], recipe: Any = Recipe) -> C:
+    """The settings of a run of this task, as `kind` has them, with the recipe as its `training`."""
     settings = dict(folder.config["settings"])
     found = settings.pop("task", None)
     if found != task:
         raise ValueError(f"{folder.path} is a run of {found!r}, not of {task!r}")
-    recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(Recipe)}
-    return kind(**settings, training=Recipe(**recipe))
+    of_recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(recipe)}
+    return kind(**settings, training=recipe(**of_recipe))
 
 
 def load_best(net: nn.Module, folder: RunFolder) -> None:

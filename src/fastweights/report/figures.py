@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.animation import PillowWriter
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -126,3 +127,55 @@ def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attenti
         if column == 0:
             axis.set_ylabel("glimpse that reads")
     return figure
+
+
+def against_frames(groups: Mapping[str, Sequence[Curve]], over: int = 5) -> Figure:
+    """Reward against frames: the mean over the runs of a group as a line, from the least to the greatest as a band.
+
+    Args:
+        over: measurements in a row that are averaged.
+    """
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, runs in groups.items():
+        length = min(len(run) for run in runs)
+        smooth = [
+            [sum(entry["reward"] for entry in run[max(0, at + 1 - over) : at + 1]) / min(over, at + 1) for run in runs]
+            for at in range(length)
+        ]
+        frames = [runs[0][at]["frames"] / 1e6 for at in range(length)]
+        (line,) = axes.plot(frames, [sum(each) / len(each) for each in smooth], label=f"{name} ({len(runs)})")
+        axes.fill_between(frames, [*map(min, smooth)], [*map(max, smooth)], color=line.get_color(), alpha=0.2)
+    axes.set_xlabel("million frames")
+    axes.set_ylabel("reward of an episode")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def film(episodes: Sequence[tuple[Any, Any, Any, float]], path: Path, per_second: int = 4) -> Path:
+    """Games as a GIF: the screen, what the agent saw of it, and which earlier screens its memory attends to.
+
+    Args:
+        episodes: for each, screens, what was seen, what each move paid to each screen (None: nothing), and the reward.
+    """
+    figure, axes = pyplot.subplots(1, 3, figsize=(8, 3.1), layout="constrained")
+    writer = PillowWriter(fps=per_second)
+    temporary = path.with_name(f".{path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writer.saving(figure, temporary, dpi=80):
+        for number, (screens, seen, attention, reward) in enumerate(episodes, 1):
+            for frame, (there, visible) in enumerate(zip(screens, seen, strict=True)):
+                for axis, image, name in zip(axes, (there, visible), ("screen", "seen by the agent"), strict=False):
+                    axis.clear()
+                    axis.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+                    axis.set(title=name, xticks=[], yticks=[])
+                last = frame == len(screens) - 1
+                axes[2].clear()
+                if attention is not None and not last:
+                    axes[2].bar(range(1, len(attention) + 1), [abs(each) for each in attention[frame]])
+                axes[2].set(title="memory attends to frame", xlim=(0, len(screens)), yticks=[])
+                figure.suptitle(f"game {number}, frame {frame + 1}" + (f": {reward:+.0f}" if last else ""))
+                for _ in range(per_second if last else 1):
+                    writer.grab_frame()
+    pyplot.close(figure)
+    temporary.replace(path)
+    return path

@@ -25,3 +25,18 @@ def attention(string: str, paid: Sequence[Sequence[float]]) -> Table:
             bars.append("█" * round(24 * abs(step[place]) / most) or "·")
         table.add_row(character, *bars)
     return table
+
+
+def game(
+    screens: Sequence[Sequence[Sequence[float]]], seen: Sequence[Sequence[Sequence[float]]], reward: float
+) -> Text:
+    """A game of Catch in one picture: where the ball was when it fell through each row, and the last row as it ended.
+
+    Rows that the agent did not see the ball in are dim.
+    """
+    text = Text()
+    for row, (there, visible) in enumerate(zip(screens, seen, strict=True)):
+        last = row == len(screens) - 1
+        line = "".join("=" if last and pixel else "o" if pixel else "." for pixel in there[row])
+        text.append(f"{line}\n", style="" if any(map(any, visible)) else "dim")
+    return text.append(f"{reward:+.0f}", style="green" if reward > 0 else "red")

@@ -1,0 +1,389 @@
+"""Catch: agents with three kinds of memory that learn a game they see only the beginning of, by A3C."""
+
+import dataclasses
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from ..models.agent import Agent, Player
+from ..report import pages, tables
+from ..tasks.catch import CatchVector, optimal_score, random_score
+from ..training import a3c
+from ..training.files import write_json
+from ..training.runs import RunFolder
+from ..training.workers import Job, run_all
+from . import run
+from .cells import finished, write_page
+
+TASK = "catch"
+UNITS, ACTIONS = 128, 3
+CORES = ("irnn", "lstm", "fast-weights")
+VARIANTS = ((16, 3), (24, 5))
+FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
+SEEDS, TRIALS, TOP = 5, 50, 5
+SEARCH_SEED = 1000
+SEARCH_SHARE = 0.25  # of the frames
+THRESHOLDS = (0.0, 0.5, 0.9)
+QUICK_FRAMES = 400_000
+
+
+@dataclass(frozen=True)
+class Catch:
+    """One run of an agent that learns Catch."""
+
+    core: Literal["irnn", "lstm", "fast-weights"] = "fast-weights"
+    """The recurrent core, of 128 units."""
+    size: int = 16
+    """N: pixels along a side of the screen, and frames of an episode."""
+    visible: int = 3
+    """M: how many of the frames are seen."""
+    paddle_start: Literal["random", "centre"] = "random"
+    """Where the paddle is in the first frame."""
+    input_range: float = 0.0
+    """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    decay: float = 0.95
+    """Fast weights: λ."""
+    rate: float = 0.5
+    """Fast weights: η."""
+    inner_steps: int = 1
+    """Fast weights: S."""
+    layer_norm: bool = True
+    """Fast weights: layer normalisation in the inner loop."""
+    training: a3c.Recipe = field(default_factory=lambda: a3c.Recipe(lr=3e-3, games=16, optimizer="adam"))
+    """How to learn."""
+    seed: int = 0
+    """Of the initial weights, of the games and of the moves."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if not 0 <= self.input_range < math.inf:
+            raise ValueError(f"input_range must be at least 0 and finite, got {self.input_range}")
+        CatchVector(1, self.size, self.visible, self.paddle_start)  # which knows what they may be
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values: what makes this run this run."""
+        values = dataclasses.asdict(self)
+        return {"task": TASK, **values.pop("training"), **values}
+
+    def make_net(self) -> Agent:
+        """The agent, initialised from the seed."""
+        torch.manual_seed(self.seed)
+        names = ("decay", "rate", "inner_steps", "layer_norm")
+        options = {name: getattr(self, name) for name in names} if self.core == "fast-weights" else None
+        return Agent(
+            self.core,
+            UNITS,
+            pixels=self.size * self.size,
+            actions=ACTIONS,
+            input_range=self.input_range,
+            options=options,
+        )
+
+    def make_games(self, count: int, seed: int) -> CatchVector:
+        """Games for a worker; they are seeded when they are reset."""
+        return CatchVector(count, self.size, self.visible, self.paddle_start)
+
+    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """The agent, move by move."""
+        assert isinstance(net, Agent)
+        return Player(net, state)
+
+
+def train(
+    config: Catch, path: Path, command: str, tell: Callable[[Any], None] = lambda progress: None
+) -> dict[str, Any]:
+    """Learn in a run folder, or go on with what was begun there: see `a3c.learn`."""
+    folder = RunFolder(path)
+    with folder.opened(config.settings(), command):
+        return a3c.learn(config, config.training, folder, seed=config.seed, tell=tell)
+
+
+def load_config(folder: RunFolder) -> Catch:
+    """The settings of a run of this task."""
+    return run.load_config(folder, TASK, Catch, a3c.Recipe)
+
+
+def load_net(folder: RunFolder) -> Agent:
+    """The agent of a run, as it was at the end."""
+    net = load_config(folder).make_net()
+    run.load_best(net, folder)
+    return net
+
+
+def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
+    """Settings drawn at random, as many and from the same ranges for every core, by name.
+
+    What only fast weights have is drawn for all, so that the others have the same learning rates and entropies.
+    """
+    generator, found = random.Random(f"{SEARCH_SEED} {variant}"), {}
+    frames = round(SEARCH_SHARE * FRAMES[variant])
+    for number in range(count):
+        lr, entropy = 10 ** generator.uniform(-3.5, -2), 10 ** generator.uniform(-2.5, -1.5)
+        reach, inner_steps = generator.choice((0.0, 0.3)), generator.choice((1, 2, 3))
+        rate, decay = 10 ** generator.uniform(-2, 0), generator.choice((0.8, 0.9, 0.95, 0.99))
+        trial = config(
+            core, variant, {"lr": lr, "entropy": entropy, "input_range": reach}, SEARCH_SEED + number, frames
+        )
+        if core == "fast-weights":
+            trial = dataclasses.replace(trial, rate=rate, decay=decay, inner_steps=inner_steps)
+        found[f"trial-{number}"] = trial
+    return found
+
+
+def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
+    """The run of a core in a variant of the game with a setting: knobs of the run and of its recipe."""
+    knobs = dict(setting)
+    recipe = {name: knobs.pop(name) for name in ("lr", "entropy") if name in knobs}
+    size, visible = variant
+    training = a3c.Recipe(**recipe, frames=frames, games=16, steps=size - 1, optimizer="adam")
+    return Catch(core=core, size=size, visible=visible, training=training, seed=seed, **knobs)  # type: ignore[arg-type]
+
+
+def frames_to(metrics: Sequence[Mapping[str, Any]], reward: float, over: int = 4) -> int | None:
+    """After how many frames the mean reward of some windows in a row was first as high; None: never.
+
+    >>> frames_to([{"frames": 10, "reward": 0.0}, {"frames": 20, "reward": 1.0}], 0.5, over=2)
+    20
+    """
+    for last in range(over - 1, len(metrics)):
+        if statistics.fmean(entry["reward"] for entry in metrics[last + 1 - over : last + 1]) >= reward:
+            return int(metrics[last]["frames"])
+    return None
+
+
+def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """The mean of the last tenth of what was measured; -1 for nothing."""
+    last = metrics[-max(1, len(metrics) // 10) :]
+    return statistics.fmean(entry["reward"] for entry in last) if last else -1.0
+
+
+# What `search` chose for each variant and core: knobs of the run and of its recipe.
+TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {}
+# For a quick look, before anything was searched.
+STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3}
+
+
+def name_of(variant: tuple[int, int], core: str) -> str:
+    """Its name among run folders.
+
+    >>> name_of((16, 3), "lstm")
+    '16-3/lstm'
+    """
+    return f"{variant[0]}-{variant[1]}/{core}"
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """A finished run, in words."""
+    if result["stopped"] == "diverged":
+        return "diverged"
+    return f"reward {result['greedy_reward']:.2f} (greedy), {result['sampled_reward']:.2f}"
+
+
+def search(
+    variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: int, command: str
+) -> dict[str, str]:
+    """Run the trials; what failed."""
+    if count < 1:
+        raise ValueError(f"trials must be at least 1, got {count}")
+    jobs = []
+    for variant in variants:
+        for core in cores:
+            for name, trial in trials(core, variant, count).items():
+                path = runs / "search-catch" / name_of(variant, core) / name
+                jobs.append(Job(f"{core} {variant} {name}", train, {"config": trial, "path": path, "command": command}))
+    return run_all(jobs, workers, describe).failures
+
+
+def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
+    """The trials that are finished, the best first: what was drawn, and how well it ended."""
+    found = []
+    for path in sorted((runs / "search-catch" / name_of(variant, core)).glob("*/result.json")):
+        folder = RunFolder(path.parent)
+        settings = folder.config["settings"]
+        knobs = ["lr", "entropy", "input_range"]
+        knobs += ["rate", "decay", "inner_steps"] if core == "fast-weights" else []
+        setting = {name: settings[name] for name in knobs}
+        found.append({"trial": path.parent.name, "setting": setting, "final_reward": final_reward(folder.metrics)})
+    return sorted(found, key=lambda trial: -trial["final_reward"])
+
+
+def reproduce(
+    variants: Sequence[tuple[int, int]],
+    cores: Sequence[str],
+    runs: Path,
+    workers: int,
+    command: str,
+    *,
+    seeds: int = SEEDS,
+    quick: bool = False,
+) -> dict[str, str]:
+    """Train each core with the setting that was chosen for it, once per seed; what failed."""
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    jobs = []
+    for variant in variants:
+        for core in cores:
+            setting = STARTING if quick else TUNED.get((variant, core))
+            if setting is None:
+                raise ValueError(f"{core} has not been searched for {variant} yet: fastweights search catch")
+            for seed in range(seeds):
+                run = config(core, variant, setting, seed, QUICK_FRAMES if quick else FRAMES[variant])
+                path = runs / experiment(quick) / name_of(variant, core) / f"seed-{seed}"
+                jobs.append(
+                    Job(f"{core} {variant} seed {seed}", train, {"config": run, "path": path, "command": command})
+                )
+    return run_all(jobs, workers, describe).failures
+
+
+def experiment(quick: bool = False) -> str:
+    """The name of its folder of runs."""
+    return "catch-quick" if quick else "catch"
+
+
+def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
+    """The cores whose runs are finished: the entries of `results/catch.json`."""
+    entries = []
+    for variant in VARIANTS:
+        for core in CORES:
+            done = finished(runs / experiment(quick) / name_of(variant, core))
+            if done:
+                entries.append(
+                    {
+                        "variant": list(variant),
+                        "core": core,
+                        "setting": STARTING if quick else TUNED[variant, core],
+                        "frames": done[0].config["settings"]["frames"],
+                        "seeds": [_of_seed(run) for run in done],
+                        "trials": [] if quick else searched(variant, core, runs),
+                        "command": done[0].config["command"],
+                    }
+                )
+    return entries
+
+
+def _of_seed(run: RunFolder) -> dict[str, Any]:
+    result, metrics = run.result or {}, run.metrics
+    found = {"seed": result["seed"], **{f"frames_to_{each:g}": frames_to(metrics, each) for each in THRESHOLDS}}
+    found |= {"final_reward": final_reward(metrics)}
+    found |= {"best_reward": max((entry["reward"] for entry in metrics), default=-1.0)}
+    found |= {name: result.get(name, -1.0) for name in ("greedy_reward", "sampled_reward")}
+    return found | {"frames_per_second": result["frames"] / result["seconds"]}
+
+
+HEADER = ("game", "core", "greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds", "frames/s")
+
+
+def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """One row of text per entry: means, and medians of the frames."""
+    found: list[tuple[str, ...]] = []
+    for entry in entries:
+        seeds = entry["seeds"]
+        frames = [_median([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
+        rewards = [
+            f"{statistics.fmean(seed[name] for seed in seeds):.2f}" for name in ("greedy_reward", "sampled_reward")
+        ]
+        speed = f"{statistics.fmean(seed['frames_per_second'] for seed in seeds):,.0f}"
+        size, visible = entry["variant"]
+        found.append((f"{size}, {visible}", entry["core"], *rewards, *frames, f"{len(seeds)}", speed))
+    return found
+
+
+def _median(frames: Sequence[int | None]) -> str:
+    """Of the seeds, those that never got there last; in thousands.
+
+    >>> _median([1000, 3000, None]), _median([1000, None, None])
+    ('3k', 'never')
+    """
+    middle = sorted(math.inf if each is None else each for each in frames)[len(frames) // 2]
+    return "never" if middle == math.inf else f"{middle / 1000:,.0f}k"
+
+
+def publish(runs: Path, results: Path, quick: bool = False) -> bool:
+    """Show what is finished, and write `catch.json`, a page and the figures of it; whether there was anything."""
+    from ..report import figures  # which is slow to load
+
+    entries = collect(runs, quick)
+    if not entries:
+        print(f"fastweights: no finished runs of Catch in {runs}: fastweights reproduce catch", file=sys.stderr)
+        return False
+    title = "Catch: agents with memory"
+    caption = "Mean reward of 1,000 fresh episodes, +1 at best; median of the frames to a reward of 0, 0.5 and 0.9."
+    Console().print(tables.terminal(title, HEADER, rows(entries), caption))
+    write_json(results / "catch.json", entries)
+    commands = sorted({found["command"] for found in entries})
+    sections = [pages.Section("Reward", caption, HEADER, rows(entries), commands=commands)]
+    for variant in VARIANTS:
+        some = [entry["core"] for entry in entries if tuple(entry["variant"]) == variant]
+        groups = {
+            core: [run.metrics for run in finished(runs / experiment(quick) / name_of(variant, core))] for core in some
+        }
+        groups = {core: [curve for curve in found if curve] for core, found in groups.items()}
+        sections += _figure(figures, groups, f"Catch {variant}, seeds of the chosen setting", variant, results, "")
+        best = {core: _top(variant, core, runs) for core in CORES} if not quick else {}
+        groups = {core: found for core, found in best.items() if found}
+        sections += _figure(figures, groups, f"Catch {variant}, the {TOP} best trials", variant, results, "-search")
+    write_page(title, sections, results, "catch")
+    return True
+
+
+def _top(variant: tuple[int, int], core: str, runs: Path) -> list[list[dict[str, Any]]]:
+    """The curves of the best trials of the search."""
+    folder = runs / "search-catch" / name_of(variant, core)
+    return [RunFolder(folder / trial["trial"]).metrics for trial in searched(variant, core, runs)[:TOP]]
+
+
+def _figure(
+    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], results: Path, suffix: str
+) -> list[pages.Section]:
+    if not any(groups.values()):
+        return []
+    figure = figures.against_frames({core: found for core, found in groups.items() if found})
+    size = variant[0]
+    for score, words in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
+        figure.axes[0].axhline(score, color="grey", linestyle=":", label=words)
+    figure = figures.finish(figure, heading)
+    picture = figures.save(figure, results / f"catch-{variant[0]}-{variant[1]}{suffix}.png")[0]
+    return [pages.Section(heading, figure=picture)]
+
+
+class Episode(NamedTuple):
+    """One game as it was played: T screens, of which the last was not acted on."""
+
+    screens: list[Any]  # what was there, size × size each
+    seen: list[Any]  # what the agent saw of it
+    attention: list[list[float]] | None  # (T-1, T-1): what each move paid to each screen; fast weights alone have it
+    reward: float
+
+
+@torch.no_grad()
+def play(folder: RunFolder, seed: int) -> Episode:
+    """An episode of a trained agent that always does what it thinks best."""
+    settings, net = load_config(folder), load_net(folder)
+    # The same game twice: as the agent sees it, and with all frames visible.
+    games = [
+        CatchVector(1, settings.size, visible, settings.paddle_start) for visible in (settings.visible, settings.size)
+    ]
+    seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
+    player, reset, reward = Player(net), torch.tensor([True]), 0.0
+    for _ in range(settings.size - 1):
+        logits, _ = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
+        reset = torch.tensor([False])
+        for game, shown in zip(games, (seen, screens), strict=True):
+            after, rewards, ended, _, infos = game.step(logits.argmax(1).numpy())
+            shown.append(infos["final_obs"][0] if ended[0] else after[0])
+        reward = float(rewards[0])
+    attention = None
+    if settings.core == "fast-weights":
+        inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(settings.size - 1, 1, -1)
+        attention = net.trace(inputs).attention[0, :, -1, 0].tolist()
+    return Episode([each.tolist() for each in screens], [each.tolist() for each in seen], attention, reward)

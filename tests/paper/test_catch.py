@@ -1,0 +1,147 @@
+"""Agents that learn Catch: settings drawn alike for all cores, curves read right, games watched as they were played."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from fastweights.paper import catch
+from fastweights.paper.catch import Catch
+from fastweights.report import figures, terminal
+from fastweights.training import a3c
+from fastweights.training.runs import RunFolder
+
+SHORT = a3c.Recipe(lr=1e-3, frames=2_000, games=4, steps=5, optimizer="adam")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Runs of seconds."""
+    monkeypatch.setattr(catch, "FRAMES", dict.fromkeys(catch.VARIANTS, 4_000))
+    monkeypatch.setattr(catch, "QUICK_FRAMES", 2_000)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("catch")
+    catch.train(Catch(size=6, visible=2, training=SHORT), path, "the command")
+    return RunFolder(path)
+
+
+def test_a_run_is_found_again(trained):
+    assert catch.load_config(trained) == Catch(size=6, visible=2, training=SHORT)
+    net = catch.load_net(trained)
+    found = a3c.score(catch.load_config(trained), net, greedy=True, seed=1_000_000)
+    assert found == trained.result["greedy_reward"]
+
+
+def test_an_episode_is_shown_as_it_was_played(trained):
+    episodes = [catch.play(trained, seed) for seed in range(8)]
+    for screens, seen, attention, reward in episodes:
+        assert len(screens) == len(seen) == 6
+        assert seen[:2] == screens[:2]
+        assert not any(pixel for frame in seen[2:] for row in frame for pixel in row)
+        columns = [frame[row].index(1) for row, frame in enumerate(screens[:-1])]
+        assert len(set(columns)) == 1  # the ball falls straight
+        caught = sum(screens[-1][-1]) == 2
+        assert reward == (1 if caught else -1)
+        assert (len(attention), len(attention[0])) == (5, 5)
+        assert attention[0] == [0] * 5
+        assert any(attention[4])
+    assert {episode.reward for episode in episodes} == {1.0, -1.0}
+
+
+def test_a_film_and_a_picture_of_a_game(trained, tmp_path):
+    episode = catch.play(trained, 3)
+    with Image.open(figures.film([episode], tmp_path / "game.gif")) as gif:
+        assert gif.n_frames >= 6
+    text = terminal.game(episode.screens, episode.seen, episode.reward).plain.splitlines()
+    assert [len(line) for line in text[:6]] == [6] * 6
+    assert text[0].count("o") == 1
+    assert text[-1] in ("+1", "-1")
+
+
+def test_every_core_is_searched_alike():
+    for variant in catch.VARIANTS:
+        found = {core: list(catch.trials(core, variant, 50).values()) for core in catch.CORES}
+        for runs in zip(*found.values(), strict=True):
+            assert len({(run.training, run.seed, run.input_range) for run in runs}) == 1
+            assert 3e-4 < runs[0].training.lr <= 1e-2
+            assert 0.003 < runs[0].training.entropy < 0.032
+            assert runs[0].training.steps == variant[0] - 1
+        ours = found["fast-weights"]
+        assert len({run.training.lr for run in ours}) == 50
+        assert {run.inner_steps for run in ours} == {1, 2, 3}
+        assert catch.trials("lstm", variant, 3) == dict(list(catch.trials("lstm", variant, 50).items())[:3])
+
+
+def test_frames_to_a_reward():
+    curve = [{"frames": 10 * n, "reward": reward} for n, reward in enumerate([-1, 1, -1, 0.5, 0.75, 1, 1], 1)]
+    assert catch.frames_to(curve, 0.5, over=1) == 20
+    assert catch.frames_to(curve, 0.5, over=2) == 50
+    assert catch.frames_to(curve, 0.99, over=2) == 70
+    assert catch.frames_to(curve, 0.99, over=3) is None
+    assert catch.final_reward(curve) == 1
+    assert catch.final_reward([]) == -1
+
+
+def test_a_quick_look_end_to_end(short, tmp_path, capsys):
+    cores = ("irnn", "fast-weights")
+    assert catch.reproduce([(16, 3)], cores, tmp_path, 2, "the command", seeds=1, quick=True) == {}
+    assert catch.publish(tmp_path, tmp_path / "results", quick=True)
+    entries = json.loads((tmp_path / "results" / "catch.json").read_text())
+    assert [(entry["variant"], entry["core"], len(entry["seeds"])) for entry in entries] == [
+        ([16, 3], "irnn", 1),
+        ([16, 3], "fast-weights", 1),
+    ]
+    assert {"frames_to_0", "frames_to_0.5", "frames_to_0.9", "final_reward", "best_reward", "greedy_reward"} < set(
+        entries[0]["seeds"][0]
+    )
+    assert (tmp_path / "results" / "catch-16-3.png").exists()
+    assert "| 16, 3 | fast-weights | " in (tmp_path / "results" / "catch.md").read_text()
+    assert "Catch: agents with memory" in capsys.readouterr().out
+
+
+def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
+    assert catch.search([(16, 3)], ["lstm"], 2, tmp_path, 2, "the command") == {}
+    tried = catch.searched((16, 3), "lstm", tmp_path)
+    assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1"]
+    assert tried[0]["final_reward"] >= tried[1]["final_reward"]
+    monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
+    assert catch.reproduce([(16, 3)], ["lstm"], tmp_path, 1, "the command", seeds=1) == {}
+    (entry,) = catch.collect(tmp_path)
+    assert entry["setting"] == tried[0]["setting"]
+    assert entry["trials"] == tried
+    assert catch.publish(tmp_path, tmp_path / "results")
+    assert (tmp_path / "results" / "catch-16-3-search.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: Catch(size=2), "size must be at least 3"),
+        (lambda path: Catch(visible=17), "visible must be from 1 to 16"),
+        (lambda path: Catch(seed=-1), "seed must be at least 0, got -1"),
+        (lambda path: Catch(input_range=-0.1), "input_range must be at least 0 and finite"),
+        (lambda path: catch.search([(16, 3)], ["lstm"], 0, path, 1, ""), "trials must be at least 1, got 0"),
+        (lambda path: catch.reproduce([(16, 3)], ["lstm"], path, 1, "", seeds=0), "seeds must be at least 1, got 0"),
+    ],
+)
+def test_bad_input(call, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        call(tmp_path)
+
+
+def test_a_core_that_was_not_searched(tmp_path, monkeypatch):
+    monkeypatch.setattr(catch, "TUNED", {})
+    with pytest.raises(ValueError, match=r"lstm has not been searched for \(16, 3\) yet: fastweights search catch"):
+        catch.reproduce([(16, 3)], ["lstm"], tmp_path, 1, "")
+
+
+def test_nothing_to_publish_and_a_run_of_another_task(tmp_path, capsys):
+    assert not catch.publish(tmp_path, tmp_path / "results")
+    assert "no finished runs of Catch" in capsys.readouterr().err
+    with RunFolder(tmp_path).opened({"task": "retrieval"}, "the command"):
+        pass
+    with pytest.raises(ValueError, match="is a run of 'retrieval', not of 'catch'"):
+        catch.play(RunFolder(tmp_path), 0)

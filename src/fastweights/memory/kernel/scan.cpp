@@ -399,8 +399,12 @@ template <class T> struct Kernel {
 
     // f of a normalised sum, with gain and shift.
     void denormalize(const V *normals, V *out) const {
-        for (int64_t h = 0; h < H; ++h) out[h] = normals[h] * gain[h] + shift[h];
-        activate(out, out);
+        const V zero{};
+        for (int64_t h = 0; h < H; ++h) {
+            const V v = normals[h] * gain[h] + shift[h];
+            out[h] = use_tanh ? v : (v < zero ? zero : v);
+        }
+        if (use_tanh) activate(out, out);
     }
 
     // work(τ, G) for groups of G states from τ on, `count` in all. It goes through a group twice: the second time it
@@ -560,14 +564,16 @@ template <class T> struct Kernel {
         scatter_matrix(b, matrix(b, last, first), static_cast<T *>(c.A_last));
     }
 
-    // From the gradient of h_s = f(LN[v]) to that of v.
-    void through(const Block &b, int64_t s, const V *h, const V *grad, V *grad_gain, V *grad_shift, V *out) const {
+    // From the gradient of h_s = f(LN[v]) to that of v, and what is to be done with each of its rows.
+    template <class Each>
+    void through(const Block &b, int64_t s, const V *h, const V *grad, V *grad_gain, V *grad_shift, V *out,
+                 Each each) const {
         const V zero{};
         const auto slope = [=](int64_t i) -> V {
             return use_tanh ? grad[i] * (T(1) - h[i] * h[i]) : (h[i] > zero ? grad[i] : zero);
         };
         if (!normalized(s)) {
-            for (int64_t i = 0; i < H; ++i) out[i] = slope(i);
+            for (int64_t i = 0; i < H; ++i) each(i, out[i] = slope(i));
             return;
         }
         const V *normals = trail(b, s), scale = *this->scale(b, s);
@@ -583,7 +589,7 @@ template <class T> struct Kernel {
             along += g * normal;
         }
         mean /= T(H), along /= T(H);
-        for (int64_t i = 0; i < H; ++i) out[i] = scale * (out[i] - mean - normals[i] * along);
+        for (int64_t i = 0; i < H; ++i) each(i, out[i] = scale * (out[i] - mean - normals[i] * along));
     }
 
     // What recall_states did, backwards: out = in + Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
@@ -734,8 +740,9 @@ template <class T> struct Kernel {
                 for (int64_t s = S - 1; s >= 0; --s) {
                     const V *h = s + 1 < S ? query(b, s + 1, queries) : b.states + k * H, *q = query(b, s, queries);
                     V *from = grads + s * H;
-                    through(b, s + 1, h, grad, grad_gain, grad_shift, from);
-                    for (int64_t i = 0; i < H && !identity; ++i) grad_z[i] = s == S - 1 ? from[i] : grad_z[i] + from[i];
+                    const bool last = s == S - 1;
+                    through(b, s + 1, h, grad, grad_gain, grad_shift, from,
+                            [=](int64_t i, const V &g) { grad_z[i] = last ? g : grad_z[i] + g; });
                     recall_backward(b, q, A, score(b, s), from, identity ? from : nullptr, pulls + 2 * s * K, read, grad);
                     if (!A) continue;
                     for (int64_t i = 0; i < H; ++i) {
@@ -751,11 +758,12 @@ template <class T> struct Kernel {
                 for (; tau + 4 <= k; tau += 4) pull_states<4>(b, tau, queries, grads, pulls, grad_M);
                 for (; tau + 2 <= k; tau += 2) pull_states<2>(b, tau, queries, grads, pulls, grad_M);
                 if (tau < k) pull_states<1>(b, tau, queries, grads, pulls, grad_M);
-                through(b, 0, S ? query(b, 0, queries) : b.states + k * H, grad, grad_gain, grad_shift, grad);
-                for (int64_t i = 0; i < H; ++i) {
-                    grad_z[i] = S && !identity ? grad_z[i] + grad[i] : grad[i];
-                    grad_b[i] += grad_z[i];
-                }
+                const bool sustained = S && !identity;
+                through(b, 0, S ? query(b, 0, queries) : b.states + k * H, grad, grad_gain, grad_shift, grad,
+                        [=](int64_t i, const V &g) {
+                            grad_z[i] = sustained ? grad_z[i] + g : g;
+                            grad_b[i] += grad_z[i];
+                        });
                 scatter(b, grad_z, Rows::of_packed, t, grad_u);
                 transit(b, t, grad_z, nullptr, read, from_next);
                 if (keep || t >= b.shortest) {

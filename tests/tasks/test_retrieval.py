@@ -70,6 +70,8 @@ def test_strings_and_tokens_both_ways():
     assert retrieval.decode(retrieval.encode("c9k8j3f1??c")) == "c9k8j3f1??c"
     with pytest.raises(ValueError, match="string must be of a-z, 0-9 and"):
         retrieval.encode("C9!")
+    with pytest.raises(TypeError, match="string must be a str, got list"):
+        retrieval.encode(["c9"])
     with pytest.raises(ValueError, match="pairs must be from 1 to 26"):
         retrieval.sample(1, 27)
 

@@ -60,6 +60,8 @@ def sample(
 
 def encode(string: str) -> Tensor:
     """A string as tokens (len,)."""
+    if not isinstance(string, str):
+        raise TypeError(f"string must be a str, got {type(string).__name__}")
     strange = sorted(set(string) - set(ALPHABET))
     if strange:
         raise ValueError(f"string must be of a-z, 0-9 and ?, got {', '.join(map(repr, strange))} in {string!r}")

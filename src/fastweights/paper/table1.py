@@ -56,7 +56,12 @@ TUNED = {
     "fast-weights/20": Setting(lr=3e-4, input_range=0.1, clip=0.5),
     "fast-weights/50": Setting(lr=3e-4, input_range=0.3, clip=5.0),
     "fast-weights/100": Setting(lr=1e-3, input_range=0.3, clip=0.5),
+    "lstm/20": Setting(lr=3e-3, input_range=0.3, clip=0.5),
     "lstm/50": Setting(lr=1e-3, input_range=0.3, clip=0.5),
+    "lstm/100": Setting(lr=3e-3, input_range=0.3, clip=0.5),
+    "irnn/20": Setting(lr=1e-3, input_range=1.0, clip=0.5),
+    "irnn/50": Setting(lr=1e-3, input_range=0.1, clip=0.5),
+    "irnn/100": Setting(lr=1e-3, input_range=0.3, clip=0.5),
 }
 
 # The search's grid, the same for every cell. Every setting is trained for RUNGS[0] epochs; the KEEP with the lowest

@@ -16,7 +16,7 @@ from .cells import Cell, Planned, finished, summary, train_all, write_page
 from .retrieval import Retrieval
 from .table1 import TUNED, Setting, config, curves
 
-RATES = (0.1, 0.25, 0.5, 1.0, 2.0)
+RATES = (0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0)
 DECAYS = (0.5, 0.8, 0.9, 0.95, 0.99)
 INNER_STEPS = (1, 2, 3)
 # More inner steps feed the memory's answer back into the query more often, and drown the question in it: they want

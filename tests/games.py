@@ -61,6 +61,8 @@ class Remember:
         if marker := os.environ.get("TELL_PROCESS"):  # so that a test knows whom to kill
             with open(marker, "a") as file:
                 file.write(f"{os.getpid()}\n")
+        if self.moves < 1:
+            raise ValueError("moves must be at least 1")
         games = Games(count, self.moves)
         if self.broken_after:
             games.step = breaking(games.step, self.broken_after)

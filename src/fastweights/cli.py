@@ -2,7 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,14 +14,15 @@ import tyro
 from rich.console import Console
 
 from .models.pretrained import NAMES, pretrained
-from .paper import catch, glimpses, retrieval, table1, table2
+from .paper import catch, glimpses, retrieval, table1, table2, table3
 from .paper import claims as paper_claims
 from .paper.cells import parse
 from .paper.run import Config, train
 from .report import tables, terminal
 from .tasks import retrieval as task
+from .tasks.faces import facekit, fer, multipie, rendered, sets
 from .training.files import BadFileError, write_json
-from .training.progress import Board, duration
+from .training.progress import Board, Progress, duration
 from .training.runs import RunError, RunFolder
 
 RUNS = Path("runs")
@@ -73,6 +76,22 @@ class Training:
     """Of this process."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """Where many runs go, and what comes of them."""
+
+    runs: Path = RUNS
+    """Where the run folders go."""
+    results: Path = RESULTS
+    """Where tables, figures and pages go; those of a quick look stay with its runs."""
+    workers: int = 2
+    """Runs at a time, one thread each."""
+
+
+Works = Annotated[Work, tyro.conf.arg(name="")]
+HERE = Work()
+
+
 def train_retrieval(
     config: Annotated[retrieval.Retrieval, tyro.conf.arg(name="")] = retrieval.Retrieval(),  # noqa: B008
     training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
@@ -109,20 +128,17 @@ def _train(config: Config, training: Training, name: str, more: str = "") -> int
     return 0 if result["stopped"] != "diverged" else 1
 
 
-def search_table1(*, cells: tuple[str, ...] = (), runs: Path = RUNS, results: Path = RESULTS, workers: int = 2) -> int:
+def search_table1(*, cells: tuple[str, ...] = (), work: Works = HERE) -> int:
     """Find the settings of Table 1's cells on the validation set: the same grid for every cell.
 
     Args:
         cells: some of them, as in `fast-weights/20 lstm/50`; by default all.
-        runs: where the run folders go.
-        results: where table1-search.json goes.
-        workers: runs at a time, one thread each.
     """
-    failures = table1.search(runs).run(parse(cells, table1.CELLS), workers, _command())
-    found = table1.chosen(runs)
+    failures = table1.search(work.runs).run(parse(cells, table1.CELLS), work.workers, _command())
+    found = table1.chosen(work.runs)
     for cell, what in found.items():
         print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
-    write_json(results / "table1-search.json", {"command": _command(), "cells": found})
+    write_json(work.results / "table1-search.json", {"command": _command(), "cells": found})
     return _say_failures(failures)
 
 
@@ -132,9 +148,7 @@ def reproduce_table1(
     recipe: Literal["tuned", "literal"] = "tuned",
     seeds: int | None = None,
     quick: bool = False,
-    runs: Path = RUNS,
-    results: Path = RESULTS,
-    workers: int = 2,
+    work: Works = HERE,
 ) -> int:
     """Train Table 1, associative retrieval, and show it beside the paper's numbers.
 
@@ -143,30 +157,22 @@ def reproduce_table1(
         recipe: our settings, or the paper's words to the letter.
         seeds: runs per cell; by default 5 for 20 units and 3 for more.
         quick: 15 epochs and one seed: a look, not a result.
-        runs: where the run folders go.
-        results: where table1.json goes; a quick look writes none.
-        workers: runs at a time, one thread each.
     """
     chosen = parse(cells, table1.CELLS)
     epochs, seeds = (QUICK_EPOCHS, seeds or 1) if quick else (None, seeds)
-    failures = table1.reproduce(chosen, runs, workers, _command(), recipe=recipe, seeds=seeds, epochs=epochs)
-    table1.publish(runs, runs / table1.experiment(recipe, epochs) if quick else results, epochs)
+    failures = table1.reproduce(chosen, work.runs, work.workers, _command(), recipe=recipe, seeds=seeds, epochs=epochs)
+    table1.publish(work.runs, work.runs / table1.experiment(recipe, epochs) if quick else work.results, epochs)
     return _say_failures(failures)
 
 
-def reproduce_claims(
-    *, claims: tuple[str, ...] = (), runs: Path = RUNS, results: Path = RESULTS, workers: int = 2
-) -> int:
+def reproduce_claims(*, claims: tuple[str, ...] = (), work: Works = HERE) -> int:
     """Try what the paper's text says about associative retrieval: η and λ, inner steps, ways of settling.
 
     Args:
         claims: some of robust, "inner steps", settling; by default all.
-        runs: where the run folders go.
-        results: where claims.json, its figures and its page go.
-        workers: runs at a time, one thread each.
     """
-    failures = paper_claims.reproduce(claims, runs, workers, _command())
-    paper_claims.publish(runs, results)
+    failures = paper_claims.reproduce(claims, work.runs, work.workers, _command())
+    paper_claims.publish(work.runs, work.results)
     return _say_failures(failures)
 
 
@@ -174,27 +180,22 @@ def search_table2(
     *,
     cells: tuple[str, ...] = (),
     recipes: tuple[Literal["plain", "shifted"], ...] = ("plain", "shifted"),
-    runs: Path = RUNS,
-    results: Path = RESULTS,
-    workers: int = 2,
+    work: Works = HERE,
 ) -> int:
     """Find the learning rates of Table 2's cells on the validation set: the same grid for every cell.
 
     Args:
         cells: some of them, as in `fast-weights/50 lstm/100`; by default all.
         recipes: images as they are, or shifted.
-        runs: where the run folders go.
-        results: where table2-search.json goes.
-        workers: runs at a time, one thread each.
     """
     failures: dict[str, str] = {}
     for recipe in recipes:
-        failures |= table2.search(runs, recipe).run(parse(cells, table2.CELLS), workers, _command())
-    found = table2.chosen(runs)
+        failures |= table2.search(work.runs, recipe).run(parse(cells, table2.CELLS), work.workers, _command())
+    found = table2.chosen(work.runs)
     for images, chosen in found.items():
         for cell, what in chosen.items():
             print(f"{cell}, {images}: learning rate {what['chosen']:g}")
-    write_json(results / "table2-search.json", {"command": _command(), "recipes": found})
+    write_json(work.results / "table2-search.json", {"command": _command(), "recipes": found})
     return _say_failures(failures)
 
 
@@ -204,9 +205,7 @@ def reproduce_table2(
     recipes: tuple[Literal["plain", "shifted"], ...] = ("plain", "shifted"),
     seeds: int | None = None,
     quick: bool = False,
-    runs: Path = RUNS,
-    results: Path = RESULTS,
-    workers: int = 2,
+    work: Works = HERE,
 ) -> int:
     """Train Table 2, MNIST by glimpses, and show it beside the paper's numbers.
 
@@ -215,44 +214,180 @@ def reproduce_table2(
         recipes: training images as they are, or shifted by up to 2 pixels; a quick look takes the first.
         seeds: runs per cell; by default 3.
         quick: few images, 4 epochs and one seed: a look, not a result.
-        runs: where the run folders go.
-        results: where table2.json goes; a quick look writes none.
-        workers: runs at a time, one thread each.
     """
     chosen = parse(cells or (table2.QUICK_CELLS if quick else ()), table2.CELLS)
     some = recipes[:1] if quick else recipes
     number = seeds if seeds is not None else 1 if quick else table2.SEEDS
-    failures = table2.reproduce(chosen, some, runs, workers, _command(), seeds=number, quick=quick)
-    table2.publish(runs, runs / table2.experiment(some[0], quick) if quick else results, quick)
+    failures = table2.reproduce(chosen, some, work.runs, work.workers, _command(), seeds=number, quick=quick)
+    table2.publish(work.runs, work.runs / table2.experiment(some[0], quick) if quick else work.results, quick)
     return _say_failures(failures)
 
 
-def reproduce_ablations(*, runs: Path = RUNS, results: Path = RESULTS, workers: int = 2) -> int:
-    """Train Table 2's fast weights with one part changed at a time: what each is worth.
-
-    Args:
-        runs: where the run folders go.
-        results: where Table 2's page goes, which shows them.
-        workers: runs at a time, one thread each.
-    """
-    failures = table2.reproduce_ablations(runs, workers, _command())
-    table2.publish(runs, results)
+def reproduce_ablations(*, work: Works = HERE) -> int:
+    """Train Table 2's fast weights with one part changed at a time: what each is worth."""
+    failures = table2.reproduce_ablations(work.runs, work.workers, _command())
+    table2.publish(work.runs, work.results)
     return _say_failures(failures)
 
 
 def look_glimpses(
-    *, order: Literal["return", "once", "three levels"] = "return", image: int = 0, out: Path = Path("glimpses.png")
+    *,
+    data: glimpses.Data = "mnist",
+    order: Literal["return", "once", "three levels"] = "return",
+    image: int = 0,
+    out: Path = Path("glimpses.png"),
 ) -> int:
-    """Draw where the glimpses look, in which order and what they see, on a digit of MNIST's test set.
+    """Draw where the glimpses look, in which order and what they see, on an image of a test set.
 
     Args:
+        data: the images.
         order: 24 glimpses; 20, not coming back to the quadrants; 26, all of the image first and last.
         image: which one.
         out: the picture; an SVG is written beside it.
     """
-    written = glimpses.draw(order, image, out)
+    written = glimpses.draw(data, order, image, out)
     print(f"written: {', '.join(map(str, written))}")
     return 0
+
+
+def faces_render(
+    which: Annotated[rendered.Set, tyro.conf.arg(name="")] = rendered.Set(),  # noqa: B008
+    *,
+    quick: bool = False,
+    workers: int = 2,
+) -> int:
+    """Render PIE-3D, faces that show expressions; the same command goes on where it was stopped.
+
+    Args:
+        quick: 20 people, for a look.
+        workers: processes.
+    """
+    print(f"written: {_render(rendered.QUICK if quick else which, workers)}")
+    return 0
+
+
+def _render(which: rendered.Set, workers: int) -> Path:
+    with _counting("rendering") as tell:
+        return rendered.render(which, workers, tell)
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many of how many things are done."""
+    with Board(1) as board:
+        started, first = time.monotonic(), None
+
+        def tell(done: int, of: int) -> None:
+            nonlocal first
+            first = done if first is None else first
+            speed = (done - first) / max(time.monotonic() - started, 1e-9)
+            board.update(what, Progress(done, of, done, f"{done} of {of}", speed))
+
+        yield tell
+
+
+def faces_import(
+    kind: tyro.conf.Positional[Literal["facekit", "multipie", "fer"]],
+    path: tyro.conf.Positional[Path],
+    *,
+    points: Path | None = None,
+    votes: Path | None = None,
+) -> int:
+    """Read the original files of the 3D face model (facekit), of Multi-PIE, or of FER2013, and keep what is needed.
+
+    Args:
+        kind: what it is.
+        path: FaceXModel of ICT-FaceKit; the folder of Multi-PIE that has data; fer2013.csv, or a folder of images.
+        points: of Multi-PIE: a folder with places of eyes and noses; without it faces are cropped, not aligned.
+        votes: of FER: fer2013new.csv, the labels of FER+.
+    """
+    with _counting("reading") as tell:
+        if kind == "facekit":
+            written = facekit.convert(path, tell=tell)
+        else:
+            read = multipie.read(path, points, tell) if kind == "multipie" else fer.read(path, votes, tell)
+            written = sets.folder_of("fer+" if votes else kind)
+            sets.save(written, *read)
+    print(f"written: {written}")
+    if kind == "facekit" and facekit.load(written).checksum() != facekit.CHECKSUM:
+        print("fastweights: it is not quite the model of the published results: newer, or rounded otherwise")
+    return 0
+
+
+def faces_look(
+    data: tyro.conf.Positional[Literal["rendered", "rendered-20", "multipie", "fer", "fer+"]] = "rendered",
+    *,
+    part: Literal["train", "validation", "test"] = "test",
+    out: Path = Path("faces.png"),
+) -> int:
+    """Draw a contact sheet of faces, some of every expression.
+
+    Args:
+        data: which faces.
+        part: of which set.
+        out: the picture; an SVG is written beside it.
+    """
+    from .report import figures  # which is slow to load
+
+    faces = sets.load(sets.folder_of(data), part)
+    written = figures.save(table3.contact_sheet(faces), out)
+    count = len(faces.labels)
+    print(f"{data}, {part}: {count:,} faces of {len(faces.identities.unique())} people")
+    for label, name in enumerate(faces.facts["classes"]):
+        print(f"  {name:<10} {int((faces.labels == label).sum()) / count:.1%}")
+    print(f"written: {', '.join(map(str, written))}")
+    return 0
+
+
+def search_table3(
+    *,
+    cells: tuple[str, ...] = (),
+    data: Literal["rendered", "multipie", "fer", "fer+"] = "rendered",
+    work: Works = HERE,
+) -> int:
+    """Find the learning rates of Table 3's cells on the validation set: the same grid for every cell.
+
+    Args:
+        cells: some of them, as in `fast-weights/200`; by default all.
+        data: the faces; rendered ones are rendered if need be.
+    """
+    if data == "rendered":
+        _render(rendered.Set(), work.workers)
+    failures = table3.search(work.runs, data).run(parse(cells, table3.CELLS), work.workers, _command())
+    found = table3.chosen(work.runs, data)
+    for cell, what in found.items():
+        print(f"{cell}: learning rate {what['chosen']:g}")
+    write_json(work.results / "table3-search.json", {"command": _command(), "data": data, "cells": found})
+    return _say_failures(failures)
+
+
+def reproduce_table3(
+    *,
+    cells: tuple[str, ...] = (),
+    data: Literal["rendered", "multipie", "fer", "fer+"] = "rendered",
+    seeds: int | None = None,
+    quick: bool = False,
+    work: Works = HERE,
+) -> int:
+    """Train Table 3, facial expressions by glimpses, and show it beside the paper's numbers.
+
+    Args:
+        cells: some of them, as in `fast-weights/200`; by default all.
+        data: the faces; rendered ones are rendered if need be, others are to be imported before.
+        seeds: runs per cell; by default 3.
+        quick: 20 rendered people, 8 epochs and one seed: a look, not a result.
+    """
+    which: glimpses.Data = table3.QUICK_DATA if quick else data
+    if quick or data == "rendered":
+        _render(rendered.QUICK if quick else rendered.Set(), work.workers)
+    number = seeds if seeds is not None else 1 if quick else table3.SEEDS
+    chosen = parse(cells, table3.CELLS)
+    failures = table3.reproduce(chosen, which, work.runs, work.workers, _command(), seeds=number, quick=quick)
+    if quick:
+        table3.publish(work.runs, work.runs / table3.experiment(which), [which])
+    else:
+        table3.publish(work.runs, work.results)
+    return _say_failures(failures)
 
 
 def train_catch(
@@ -282,9 +417,7 @@ def search_catch(
     trials: int = catch.TRIALS,
     cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
-    runs: Path = RUNS,
-    results: Path = RESULTS,
-    workers: int = 2,
+    work: Works = HERE,
 ) -> int:
     """Find the settings of Catch's agents by random search: the same number of trials for every core.
 
@@ -292,21 +425,18 @@ def search_catch(
         trials: how many for each core and game.
         cores: some of them.
         games: size and visible frames.
-        runs: where the run folders go.
-        results: where catch-search.json goes.
-        workers: runs at a time, one thread each.
     """
     variants = [_variant(game) for game in games]
-    failures = catch.search(variants, cores, trials, runs, workers, _command())
+    failures = catch.search(variants, cores, trials, work.runs, work.workers, _command())
     found = {
-        catch.name_of(variant, core): catch.searched(variant, core, runs)
+        catch.name_of(variant, core): catch.searched(variant, core, work.runs)
         for variant in catch.VARIANTS
         for core in catch.CORES
     }
     for name, tried in found.items():
         if tried:
             print(f"{name}: reward {tried[0]['final_reward']:.2f} with {tried[0]['setting']}")
-    write_json(results / "catch-search.json", {"command": _command(), "trials": found})
+    write_json(work.results / "catch-search.json", {"command": _command(), "trials": found})
     return _say_failures(failures)
 
 
@@ -316,9 +446,7 @@ def reproduce_catch(
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
     seeds: int | None = None,
     quick: bool = False,
-    runs: Path = RUNS,
-    results: Path = RESULTS,
-    workers: int = 2,
+    work: Works = HERE,
 ) -> int:
     """Train agents with three kinds of memory to play Catch, and show how fast each learns.
 
@@ -327,14 +455,11 @@ def reproduce_catch(
         games: size and visible frames; a quick look takes the first.
         seeds: runs per core and game; by default 5.
         quick: 400,000 frames and one seed: a look, not a result.
-        runs: where the run folders go.
-        results: where catch.json goes; a quick look writes none.
-        workers: runs at a time, one thread each.
     """
     variants = [_variant(game) for game in (games[:1] if quick else games)]
     number = seeds if seeds is not None else 1 if quick else catch.SEEDS
-    failures = catch.reproduce(variants, cores, runs, workers, _command(), seeds=number, quick=quick)
-    catch.publish(runs, runs / catch.experiment(quick) if quick else results, quick)
+    failures = catch.reproduce(variants, cores, work.runs, work.workers, _command(), seeds=number, quick=quick)
+    catch.publish(work.runs, work.runs / catch.experiment(quick) if quick else work.results, quick)
     return _say_failures(failures)
 
 
@@ -412,7 +537,7 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
         runs: where the run folders are.
         results: where to write.
     """
-    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2, catch)]
+    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2, table3, catch)]
     return 0 if any(published) else 1
 
 
@@ -430,12 +555,17 @@ VERBS: dict[str, Callable[..., int]] = {
     "train catch": train_catch,
     "search table1": search_table1,
     "search table2": search_table2,
+    "search table3": search_table3,
     "search catch": search_catch,
     "reproduce table1": reproduce_table1,
     "reproduce claims": reproduce_claims,
     "reproduce table2": reproduce_table2,
     "reproduce ablations": reproduce_ablations,
+    "reproduce table3": reproduce_table3,
     "reproduce catch": reproduce_catch,
+    "faces render": faces_render,
+    "faces import": faces_import,
+    "faces look": faces_look,
     "look glimpses": look_glimpses,
     "watch": watch,
     "evaluate": evaluate,

@@ -71,11 +71,11 @@ def test_what_is_retrieved_was_stored_before():
 
 def test_the_picture_of_a_schedule(tmp_path):
     for order in ("return", "once", "three levels"):
-        written = glimpses.draw(order, 3, tmp_path / f"{order}.png")
+        written = glimpses.draw("mnist", order, 3, tmp_path / f"{order}.png")
         assert [path.suffix for path in written] == [".png", ".svg"]
         assert all(path.stat().st_size > 1000 for path in written)
     with pytest.raises(ValueError, match="image must be from 0 to 299, got 300"):
-        glimpses.draw("return", 300, tmp_path / "none.png")
+        glimpses.draw("mnist", "return", 300, tmp_path / "none.png")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from games import Remember
 
 from fastweights.training import a3c
 from fastweights.training.a3c import Recipe
-from fastweights.training.runs import RunFolder
+from fastweights.training.runs import RunError, RunFolder
 
 QUICK = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam")
 
@@ -89,6 +89,12 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
     assert result["greedy_reward"] == 1.0
     assert result["frames"] >= recipe.frames
     assert len(set(told.read_text().splitlines())) >= 3
+
+
+def test_a_worker_that_fails_ends_the_run_with_what_it_said(tmp_path):
+    recipe = Recipe(frames=10_000, games=16, steps=3, workers=2)
+    with pytest.raises(RunError, match="a worker failed: ValueError: moves must be at least 1"):
+        learn(tmp_path, recipe, Remember(moves=0))
 
 
 PROGRAM = """

@@ -8,7 +8,7 @@ def at(done, epoch, note=""):
 
 
 def test_a_single_run_says_every_epoch(capsys):
-    with Board(1) as board:
+    with Board(1, every=0) as board:
         board.update("run", at(5, 0))
         board.update("run", at(10, 1, "error 25.00%"))
         board.update("run", at(15, 1, "error 25.00%"))
@@ -17,6 +17,13 @@ def test_a_single_run_says_every_epoch(capsys):
         "run: error 25.00%, 18 s left",
         "run: error 12.50%, 16 s left",
     ]
+
+
+def test_a_single_run_is_not_told_too_often_but_its_end_is(capsys):
+    with Board(1, every=1000) as board:
+        for epoch in range(1, 101):
+            board.update("run", at(epoch, epoch, f"error {epoch}%"))
+    assert capsys.readouterr().err.splitlines() == ["run: error 1%, 20 s left", "run: error 100%, 0 s left"]
 
 
 def test_many_runs_say_when_one_is_over_and_now_and_then_what_is_left(capsys):

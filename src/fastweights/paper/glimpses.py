@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ..models.glimpses import ConvNet, GlimpseNet, GlimpseSignals
+from ..models.glimpses import ConvNet, FaceConvNet, GlimpseNet, GlimpseSignals
 from ..tasks import mnist
+from ..tasks.faces import sets
 from ..tasks.glimpses import Schedule, make_schedule, shift
 from ..training import supervised
 from ..training.runs import RunFolder
@@ -18,9 +19,28 @@ from ..training.supervised import Examples, Measured, Recipe
 from . import run
 
 TASK = "glimpses"
-SIZE, PATCH, CLASSES = 28, 7, 10
 Signal = Literal["store", "wipe", "read", "integrate"]
-Model = Literal["irnn", "lstm", "convnet", "fast-weights", "norm-rnn"]
+Model = Literal["irnn", "lstm", "convnet", "fast-weights", "norm-rnn", "linear"]
+Data = Literal["mnist", "fashion-mnist", "rendered", "rendered-20", "multipie", "fer", "fer+"]
+
+
+class Images(NamedTuple):
+    """What images are like: pixels along a side, of the image and of a patch, and how many classes there are."""
+
+    size: int
+    patch: int
+    classes: int
+
+
+IMAGES: dict[str, Images] = {
+    "mnist": Images(28, 7, 10),
+    "fashion-mnist": Images(28, 7, 10),
+    "rendered": Images(48, 12, 6),
+    "rendered-20": Images(48, 12, 6),
+    "multipie": Images(48, 12, 6),
+    "fer": Images(48, 12, 7),
+    "fer+": Images(48, 12, 8),
+}
 
 
 @dataclass(frozen=True)
@@ -28,13 +48,14 @@ class Glimpses:
     """One training run of images by glimpses."""
 
     model: Model = "fast-weights"
-    """The net; "norm-rnn" is fast weights without fast weights: a layer-normed RNN with the integration matrix."""
+    """The net; "norm-rnn" is fast weights without fast weights: a layer-normed RNN with the integration matrix;
+    "linear" is a linear classifier of all pixels."""
     units: int = 100
-    """Its size: recurrent units, or features of each layer."""
-    data: Literal["mnist", "fashion-mnist"] = "mnist"
-    """The images."""
-    examples: int = 55_000
-    """Training images."""
+    """Its size: recurrent units, or features of each layer; the linear one has none."""
+    data: Data = "mnist"
+    """The images: digits, clothes, or faces."""
+    examples: int = 0
+    """Training images; 0: all."""
     shift: int = 0
     """Move training images by up to so many pixels, at random."""
     order: Literal["return", "once", "three levels"] = "return"
@@ -57,11 +78,13 @@ class Glimpses:
     """Of the initial weights, of the order of the examples and of the shifts; the split is always the same."""
 
     def __post_init__(self) -> None:
-        for name, least in (("units", 1), ("examples", 1), ("shift", 0), ("seed", 0)):
+        for name, least in (("units", 1), ("examples", 0), ("shift", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.shift >= SIZE:
-            raise ValueError(f"shift must be below the size of the images, {SIZE}; got {self.shift}")
+        if self.data not in IMAGES:
+            raise ValueError(f"data must be one of {', '.join(IMAGES)}; got {self.data!r}")
+        if self.shift >= self.images.size:
+            raise ValueError(f"shift must be below the size of the images, {self.images.size}; got {self.shift}")
         if not 0 <= self.input_range < math.inf:
             raise ValueError(f"input_range must be at least 0 and finite, got {self.input_range}")
         object.__setattr__(self, "obeys", tuple(self.obeys))  # JSON knows no tuples
@@ -74,50 +97,66 @@ class Glimpses:
         values = dataclasses.asdict(self) | {"obeys": list(self.obeys)}
         return {"task": TASK, **values.pop("training"), **values}
 
+    @property
+    def images(self) -> Images:
+        """What the images are like."""
+        return IMAGES[self.data]
+
     def make_schedule(self) -> Schedule:
         """Where to look."""
-        return make_schedule(SIZE, PATCH, self.order)
+        return make_schedule(self.images.size, self.images.patch, self.order)
 
     def make_net(self) -> "Looking":
         """The net, initialised from the seed."""
         torch.manual_seed(self.seed)
+        if self.model == "linear":
+            linear = nn.Sequential(nn.Flatten(), nn.Linear(self.images.size**2, self.images.classes))
+            return Looking(linear, None, self)
         if self.model == "convnet":
-            return Looking(ConvNet(self.units, patch=PATCH, classes=CLASSES), None, self.shift, self.settings())
+            kind = ConvNet if self.data in mnist.SOURCES else FaceConvNet
+            net = kind(self.units, patch=self.images.patch, classes=self.images.classes)
+            return Looking(net, None, self)
         schedule = self.make_schedule()
         core, options, obeys = self.model, None, self.obeys
         if self.model == "fast-weights":
             options = {name: getattr(self, name) for name in ("decay", "rate", "inner_steps", "settling")}
         elif self.model == "norm-rnn":
             core, options, obeys = "fast-weights", {"inner_steps": 0, "normalize_start": True}, ("integrate",)
-        net = GlimpseNet(
+        looking = GlimpseNet(
             core,
             self.units,
-            pixels=PATCH * PATCH,
+            pixels=self.images.patch**2,
             signals=GlimpseSignals(*schedule.signals()),
-            classes=CLASSES,
+            classes=self.images.classes,
             input_range=self.input_range,
             options=options,
             obeys=obeys,
         )
-        return Looking(net, schedule, self.shift, self.settings())
+        return Looking(looking, schedule, self)
 
     def examples_of(self, name: str) -> Examples:
         """The training, validation or test set: images of bytes, and their classes."""
-        return mnist.split(name, self.data, self.examples if name == "train" else None)
+        count = (self.examples or None) if name == "train" else None
+        if self.data in mnist.SOURCES:
+            return mnist.split(name, self.data, count)
+        faces = sets.load(sets.folder_of(self.data), name)
+        return faces.images[:count], faces.labels[:count]
 
 
 class Looking(nn.Module):
     """A net that is shown images as they are, (B, n, n) of bytes: shifted while it trains, then glimpse by glimpse.
 
+    Faces have their brightness and contrast evened out, each image for itself; digits are taken as they are.
+
     Args:
         net: takes glimpses (T, B, pixels), or images (B, n, n) where there is no schedule.
-        most: pixels that it is shifted by.
-        settings: to make it again.
+        config: of the run that it is for.
     """
 
-    def __init__(self, net: nn.Module, schedule: Schedule | None, most: int, settings: dict[str, Any]) -> None:
+    def __init__(self, net: nn.Module, schedule: Schedule | None, config: Glimpses) -> None:
         super().__init__()
-        self.net, self.schedule, self.most, self.settings = net, schedule, most, settings
+        self.net, self.schedule, self.most, self.settings = net, schedule, config.shift, config.settings()
+        self.evened = config.data not in mnist.SOURCES
 
     def forward(self, images: Tensor) -> Tensor:
         return self.net(self.look(images))  # type: ignore[no-any-return]
@@ -125,6 +164,9 @@ class Looking(nn.Module):
     def look(self, images: Tensor) -> Tensor:
         """What the net itself is given."""
         seen = images.float() / 255
+        if self.evened:
+            spread, mean = torch.std_mean(seen, (1, 2), keepdim=True)
+            seen = (seen - mean) / spread.clamp(min=1e-3)
         if self.training:
             seen = shift(seen, self.most)
         return seen if self.schedule is None else self.schedule.look(seen)
@@ -166,14 +208,15 @@ def retrieved(net: Looking, images: Tensor) -> Retrieved:
     return Retrieved(stored, reading, attention[reading][:, :, stored].transpose(0, 1))
 
 
-def draw(order: str, image: int, out: Path) -> list[Path]:
+def draw(data: Data, order: str, image: int, out: Path) -> list[Path]:
     """A picture of where the glimpses look on a test image, and what they see there; the files written."""
     from ..report import figures  # which is slow to load
 
-    images, _ = mnist.split("test")
+    config = Glimpses(data=data, order=order)  # type: ignore[arg-type]
+    images, _ = config.examples_of("test")
     if not 0 <= image < len(images):
         raise ValueError(f"image must be from 0 to {len(images) - 1}, got {image}")
-    schedule, chosen = make_schedule(SIZE, PATCH, order), images[image : image + 1].float() / 255
-    patches = schedule.look(chosen).view(-1, PATCH, PATCH)
+    schedule, chosen = config.make_schedule(), images[image : image + 1].float() / 255
+    patches = schedule.look(chosen).unflatten(-1, (schedule.patch, schedule.patch)).squeeze(1)
     across = 5 if order == "once" else 6
     return figures.save(figures.glimpses(chosen[0].tolist(), schedule.glimpses, patches.tolist(), across), out)

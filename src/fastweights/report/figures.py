@@ -179,3 +179,35 @@ def film(episodes: Sequence[tuple[Any, Any, Any, float]], path: Path, per_second
     pyplot.close(figure)
     temporary.replace(path)
     return path
+
+
+def confusion(matrices: Mapping[str, Sequence[Sequence[float]]], classes: Sequence[str]) -> Figure:
+    """Side by side, which class (rows) was taken for which (columns), in percent of the row."""
+    figure, axes = pyplot.subplots(
+        1, len(matrices), figsize=(3.2 * len(matrices) + 0.6, 3.6), layout="constrained", squeeze=False
+    )
+    for axis, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
+        axis.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
+        for row, across in enumerate(matrix):
+            for column, value in enumerate(across):
+                shade = "white" if value > 55 else "black"
+                axis.text(column, row, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=8)
+        axis.set_xticks(range(len(classes)), classes, rotation=60, ha="right")
+        axis.set_yticks(range(len(classes)), classes if axis is axes[0, 0] else [""] * len(classes))
+        axis.set_title(name)
+    return figure
+
+
+def contact_sheet(rows: Mapping[str, Sequence[Any]]) -> Figure:
+    """Images in rows that have names."""
+    across = max(map(len, rows.values()))
+    figure, axes = pyplot.subplots(
+        len(rows), across, figsize=(1.1 * across + 1, 1.15 * len(rows)), layout="constrained", squeeze=False
+    )
+    for line, (name, images) in zip(axes, rows.items(), strict=True):
+        for axis in line:
+            axis.axis("off")
+        for axis, image in zip(line, images, strict=False):
+            axis.imshow(image, cmap="gray", vmin=0, vmax=255)
+        line[0].set_title(name, loc="left", fontsize=9)
+    return figure

@@ -23,7 +23,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .files import BadFileError
 from .progress import Progress
-from .runs import RunFolder
+from .runs import RunError, RunFolder
 from .workers import end_with_parent
 
 WINDOWS = 200  # measurements in a run
@@ -351,11 +351,11 @@ def _all_played(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed:
                 if kind == "diverged":
                     raise DivergedError(value)
                 if kind == "failed":
-                    raise RuntimeError(f"a worker failed: {value}")
+                    raise RunError(f"a worker failed: {value}")
                 if kind == "died":
                     at.deaths += 1
                     if at.deaths > MOST_DEATHS:
-                        raise RuntimeError(f"workers died {at.deaths} times: the run is given up")
+                        raise RunError(f"workers died {at.deaths} times, the run is given up: the same command goes on")
                     start(worker)
     finally:
         for _, process in running.values():

@@ -1,5 +1,6 @@
 """Shows people how far training runs are: bars with time left in a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -36,10 +37,12 @@ class Progress(NamedTuple):
 class Board:
     """Tells how `total` runs are doing, some of them at once."""
 
-    def __init__(self, total: int, every: float = 60.0) -> None:
-        self.total, self.finished, self.every = total, 0, every
+    def __init__(self, total: int, every: float | None = None) -> None:
+        self.total, self.finished = total, 0
+        self.every = every if every is not None else 5.0 if total == 1 else 60.0  # seconds between lines, at least
         self.running: dict[str, Progress] = {}
-        self.started, self.said = time.monotonic(), time.monotonic()
+        self.epoch = 0  # of a single run, that was told last
+        self.started, self.said = time.monotonic(), -math.inf if total == 1 else time.monotonic()
         self.bars: Bars | None = None
         if sys.stderr.isatty():
             self.bars = Bars(
@@ -66,7 +69,6 @@ class Board:
 
     def update(self, name: str, progress: Progress) -> None:
         """A run got this far."""
-        before = self.running.get(name)
         self.running[name] = progress
         if self.bars:
             if name not in self.tasks:
@@ -74,10 +76,13 @@ class Board:
             self.bars.update(self.tasks[name], completed=progress.done, note=progress.note)
             if "" in self.tasks:
                 self.bars.update(self.tasks[""], completed=round(self._done(), 2))
-        elif self.total == 1 and (before is None or progress.epoch > before.epoch) and progress.epoch:
+        elif time.monotonic() - self.said < self.every and (self.total > 1 or progress.done < progress.of):
+            return
+        elif self.total == 1 and progress.epoch > self.epoch:
+            self.epoch = progress.epoch
             left = (progress.of - progress.done) / max(progress.per_second, 1e-9)
             self._say(f"{name}: {progress.note}, {duration(left)} left")
-        elif self.total > 1 and time.monotonic() - self.said > self.every:
+        elif self.total > 1:
             self._say(f"{self.finished} of {self.total} runs done, {self._left()} left; now {', '.join(self.running)}")
 
     def done(self, name: str, note: str) -> None:

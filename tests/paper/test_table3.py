@@ -1,0 +1,136 @@
+"""Table 3: its cells are the paper's, all tuned alike, and the table says what the runs say; the commands for faces."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fastweights import cli
+from fastweights.paper import table3
+from fastweights.paper.cells import Cell
+from fastweights.tasks.faces import rendered, sets
+from fastweights.training.runs import RunFolder
+
+CELL = Cell("fast-weights", 200)
+
+
+@pytest.fixture
+def faces(tmp_path, monkeypatch):
+    """A small set in the place of the quick one: each expression lights another corner of the image."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    index = rendered.index_of(rendered.Set(identities=5))[::5]
+    images = random.integers(0, 120, (len(index), 48, 48), dtype=np.uint8)
+    for image, label in zip(images, index[:, 1], strict=True):
+        image[8 * label : 8 * label + 8] += 120
+    facts = {
+        "name": "rendered",
+        "classes": sets.EXPRESSIONS,
+        "views": ["-15°", "+0°", "+15°"],
+        "lights": rendered.LIGHTS,
+    }
+    sets.save(sets.folder_of("rendered-20"), images, index, facts)
+    monkeypatch.setattr(rendered, "render", lambda which, workers, tell: sets.folder_of("rendered-20"))
+
+
+def test_the_papers_numbers():
+    assert table3.PAPER == {"irnn": 81.11, "lstm": 81.32, "convnet": 88.23, "fast-weights": 86.34}
+    assert [str(cell) for cell in table3.CELLS] == [f"{model}/200" for model in (*table3.PAPER, "linear")]
+
+
+def test_cells_differ_in_nothing_but_the_model_and_what_was_tuned():
+    base = table3.config(CELL, "rendered", 1e-3, 0, 9).settings()
+    for cell in table3.CELLS:
+        run = table3.config(cell, "multipie", 1e-2, 7, 9).settings()
+        assert run == base | {"model": cell.model, "data": "multipie", "lr": 1e-2, "seed": 7}
+
+
+def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
+    monkeypatch.setattr(table3, "TUNED", {"rendered": {}})
+    with pytest.raises(ValueError, match="fast-weights/200 has not been tuned yet: fastweights search table3"):
+        table3.reproduce([CELL], "rendered", tmp_path, 1, "", seeds=1, quick=False)
+
+
+def test_a_quick_look_end_to_end(faces, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table3, "QUICK_EPOCHS", 4)
+    words = ["reproduce", "table3", "--quick", "--cells", "convnet/200", "linear/200", "--runs", str(tmp_path)]
+    assert cli.run(words) == 0
+    results = tmp_path / "table3-rendered-20"
+    entries = json.loads((results / "table3.json").read_text())
+    assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
+        ("convnet", "rendered-20", 11.77),
+        ("linear", "rendered-20", None),
+    ]
+    result = RunFolder(results / "convnet-200" / "seed-0").result
+    assert entries[0]["test_error_mean"] == 100 * result["test_error"] < 20
+    page = (results / "table3.md").read_text()
+    assert f"| convnet | 200 | {100 - entries[0]['test_error_mean']:.2f} ± 0.00 |" in page
+    assert "| view | convnet | linear |" in page
+    assert "| no flash |" in page
+    for picture in ("table3-confusion-rendered-20.png", "table3-faces-rendered-20.png"):
+        assert f"({picture})" in page
+        assert (results / picture).stat().st_size > 10_000
+    assert "Table 3: facial expressions by glimpses, rendered-20 faces" in capsys.readouterr().out
+
+
+def test_the_search_chooses_on_the_validation_set(faces, tmp_path, monkeypatch):
+    monkeypatch.setattr(table3, "SEARCH_EPOCHS", 1)
+    monkeypatch.setattr(table3, "LEARNING_RATES", (1e-6, 3e-3))
+    cell = Cell("linear", 200)
+    assert table3.search(tmp_path, "rendered-20").run([cell], 1, "the command") == {}
+    found = table3.chosen(tmp_path, "rendered-20")
+    assert found["linear/200"]["chosen"] == 3e-3
+    assert [trial["lr"] for trial in found["linear/200"]["trials"]] == [3e-3, 1e-6]
+
+
+def test_where_nets_err():
+    labels, said = torch.tensor([0, 0, 0, 2]), torch.tensor([0, 0, 1, 2])
+    third = 100 / 3
+    expected = torch.tensor([[2 * third, third, 0], [0, 0, 0], [0, 0, 100]])
+    torch.testing.assert_close(table3.confusion(labels, said, 3), expected)
+    assert table3.accuracy_by(torch.tensor([1, 1, 0, 1]), said == labels, 3) == pytest.approx([0, 100, 0])
+
+
+def test_nothing_to_publish(tmp_path, capsys):
+    assert not table3.publish(tmp_path, tmp_path / "results")
+    assert "no finished runs of Table 3" in capsys.readouterr().err
+
+
+def test_a_contact_sheet_says_how_frequent_expressions_are(faces, tmp_path, capsys):
+    assert cli.run(["faces", "look", "rendered-20", "--out", str(tmp_path / "faces.png")]) == 0
+    said = capsys.readouterr().out
+    assert "rendered-20, test: 72 faces of 1 people" in said
+    assert said.count("%") == 6
+    assert (tmp_path / "faces.png").stat().st_size > 10_000
+
+
+def test_faces_that_are_not_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cli.run(["faces", "look", "multipie"]) == 1
+    assert "there is no set of faces in" in capsys.readouterr().err
+    assert cli.run(["train", "glimpses", "--data", "fer", "--out", str(tmp_path / "run")]) == 1
+    assert "`fastweights faces import` makes one" in capsys.readouterr().err
+
+
+def test_fer_is_imported(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pixels = " ".join(["7"] * 48 * 48)
+    rows = [f"{label},{pixels},{usage}" for label in range(7) for usage in ("Training", "PublicTest", "PrivateTest")]
+    table = tmp_path / "fer2013.csv"
+    table.write_text("\n".join(["emotion,pixels,Usage", *rows]) + "\n")
+    assert cli.run(["faces", "import", "fer", str(table)]) == 0
+    assert len(sets.load(sets.folder_of("fer"), "test").labels) == 7
+    assert cli.run(["faces", "import", "fer", str(tmp_path / "nowhere.csv")]) == 1
+    assert "nowhere.csv" in capsys.readouterr().err
+    assert cli.run(["faces", "import", "facekit", str(tmp_path)]) == 1
+    assert "must hold generic_neutral_mesh.obj" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("model", "classes"), [("linear", 6), ("convnet", 6), ("fast-weights", 6)])
+def test_nets_for_faces_see_through_brightness_and_contrast(model, classes):
+    net = table3.config(Cell(model, 200), "rendered", 1e-3, 0, 1).make_net().eval()
+    images = torch.randint(60, 120, (3, 48, 48), dtype=torch.uint8)
+    answers = net(images)
+    assert answers.shape == (3, classes)
+    torch.testing.assert_close(net(2 * images - 50), answers, atol=1e-4, rtol=1e-4)

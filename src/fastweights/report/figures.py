@@ -64,7 +64,7 @@ def finish(figure: Figure, title: str) -> Figure:
 def heat_map(
     values: Sequence[Sequence[float]], x: Sequence[float], y: Sequence[float], labels: tuple[str, str], title: str
 ) -> Figure:
-    """Numbers (len(y), len(x)) in percent, as colours with the numbers written on them."""
+    """Errors (len(y), len(x)) in percent, as colours with the numbers written on them; 100 is a run that diverged."""
     figure, axes = pyplot.subplots(figsize=(1.1 * len(x) + 1.5, 0.8 * len(y) + 1.5), layout="constrained")
     axes.imshow(values, cmap="viridis_r", vmin=0, vmax=65, origin="lower", aspect="auto")
     axes.set_xticks(range(len(x)), [f"{each:g}" for each in x])
@@ -74,7 +74,8 @@ def heat_map(
     for row, across in enumerate(values):
         for column, value in enumerate(across):
             shade = "white" if value > 35 else "black"
-            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=shade)
+            text = "diverged" if value == 100 else f"{value:.3g}"
+            axes.text(column, row, text, ha="center", va="center", color=shade)
     axes.set_title(title)
     return figure
 

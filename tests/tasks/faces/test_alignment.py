@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fastweights.tasks.faces import alignment
 from fastweights.tasks.faces.alignment import EYES, NOSE, align, read_grey, similarity
 
 PLACES = np.array([*EYES, NOSE])
@@ -80,6 +81,16 @@ def test_a_face_that_is_aligned_stays_as_it_is():
     np.testing.assert_array_equal(face, image)
 
 
+def test_places_that_are_not_exact_numbers_do_not_blur_it(monkeypatch):
+    places = np.array([(16.1, 15.3), (16.1, 31.7), (25.5, 23.5)])
+    monkeypatch.setattr(alignment, "EYES", places[:2])
+    monkeypatch.setattr(alignment, "NOSE", places[2])
+    points = 4 * places + 1.5
+    assert np.hypot(*similarity(points, places)[:, 0]) < 1 / 4, "by as little as can be"
+    image = RNG.integers(0, 256, (192, 192), dtype=np.uint8)
+    assert np.abs(align(image, points) - image.reshape(48, 4, 48, 4).mean((1, 3))).max() < 0.501
+
+
 def test_whole_pixels_are_only_moved():
     image = RNG.integers(0, 256, (60, 70), dtype=np.uint8)
     np.testing.assert_array_equal(align(image, PLACES + (7, 11)), image[7:55, 11:59])
@@ -91,11 +102,12 @@ def test_a_turn_by_a_quarter():
     np.testing.assert_array_equal(align(np.rot90(image), turned_points), image)
 
 
-def test_a_face_twice_as_large_is_averaged():
-    image = RNG.integers(0, 256, (96, 96), dtype=np.uint8)
-    face = align(image, 2 * PLACES + 0.5)
-    means = image.reshape(48, 2, 48, 2).mean((1, 3))
-    assert np.abs(face - means).max() <= 1
+@pytest.mark.parametrize("times", [2, 3, 4, 5])
+def test_a_face_so_many_times_as_large_is_averaged(times):
+    image = RNG.integers(0, 256, (48 * times, 48 * times), dtype=np.uint8)
+    face = align(image, times * PLACES + (times - 1) / 2)
+    means = image.reshape(48, times, 48, times).mean((1, 3))
+    assert np.abs(face - means).max() < 0.501
 
 
 @pytest.mark.parametrize(("degrees", "scale"), [(0, 0.7), (0, 3.7), (20, 1.3), (-35, 2.6), (180, 3)])
@@ -172,6 +184,16 @@ def test_a_file_that_is_no_image(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is no image that can be read"):
+        read_grey(path)
+
+
+def test_an_image_with_a_broken_part(tmp_path):
+    path = tmp_path / "a.png"
+    Image.fromarray(RNG.integers(0, 256, (300, 300), dtype=np.uint8)).save(path)
+    parts = path.read_bytes().split(b"IDAT")
+    assert len(parts) > 2
+    path.write_bytes(b"IDAT".join(parts[:-1]) + b"\x01DAT" + parts[-1])
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is no image that can be read: broken PNG file"):
         read_grey(path)
 
 

@@ -35,13 +35,13 @@ def align(image: NDArray[np.uint8], points: NDArray[np.float64]) -> NDArray[np.u
     samples = max(1, ceil(1 / scale - 1e-6))
     # Pillow has (x, y), and whole numbers are the edges of pixels.
     (y, x), ((y_y, y_x), (x_y, x_x)) = 0.5 - back @ (matrix[:, 2] + 0.5), back / samples
-    large = Image.fromarray(image).transform(
+    large = Image.fromarray(image.astype(np.float32)).transform(  # of bytes, Pillow would round down
         (samples * SIZE, samples * SIZE),
         Image.Transform.AFFINE,
         (x_x, x_y, x, y_x, y_y, y),
         Image.Resampling.BILINEAR,
     )
-    return np.asarray(large.reduce(samples))
+    return np.asarray(large.reduce(samples)).round().astype(np.uint8)
 
 
 def similarity(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -35,8 +35,8 @@ SEARCH_EPOCHS, SEARCH_SEED = 6, 1000
 
 # Said beside the table: the search that all models share does not have these.
 SETTLED = (
-    "Of fast weights, λ = 0.95 and η = 0.05 were settled before the search, in five single runs that showed test errors, "
-    "too; what η = 0.5 is worth is among the ablations."
+    "Of fast weights, λ = 0.95 and η = 0.05 were settled before the search, in five single runs that showed test "
+    "errors, too; what η = 0.5 is worth is among the ablations."
 )
 
 # What `search` chose, on the validation set, by recipe and cell.

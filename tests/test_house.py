@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "training": {"training"},
     "paper": {"models", "paper", "report", "tasks", "training"},
     "report": {"report"},
+    "cli": {"cli", "models", "paper", "report", "tasks", "training"},
 }
 
 

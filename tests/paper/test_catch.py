@@ -10,6 +10,7 @@ from fastweights.paper.catch import Catch
 from fastweights.report import figures, terminal
 from fastweights.training import a3c
 from fastweights.training.runs import RunFolder
+from fastweights.training.workers import Workers
 
 SHORT = a3c.Recipe(lr=1e-3, frames=2_000, games=4, steps=5, optimizer="adam")
 
@@ -87,7 +88,7 @@ def test_frames_to_a_reward():
 
 def test_a_quick_look_end_to_end(short, tmp_path, capsys):
     cores = ("irnn", "fast-weights")
-    assert catch.reproduce([(16, 3)], cores, tmp_path, 2, "the command", seeds=1, quick=True) == {}
+    assert catch.reproduce([(16, 3)], cores, tmp_path, Workers(2), "the command", seeds=1, quick=True) == {}
     assert catch.publish(tmp_path, tmp_path / "results", quick=True)
     entries = json.loads((tmp_path / "results" / "catch.json").read_text())
     assert [(entry["variant"], entry["core"], len(entry["seeds"])) for entry in entries] == [
@@ -103,12 +104,12 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
 
 
 def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
-    assert catch.search([(16, 3)], ["lstm"], 2, tmp_path, 2, "the command") == {}
+    assert catch.search([(16, 3)], ["lstm"], 2, tmp_path, Workers(2), "the command") == {}
     tried = catch.searched((16, 3), "lstm", tmp_path)
     assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1"]
     assert tried[0]["final_reward"] >= tried[1]["final_reward"]
     monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
-    assert catch.reproduce([(16, 3)], ["lstm"], tmp_path, 1, "the command", seeds=1) == {}
+    assert catch.reproduce([(16, 3)], ["lstm"], tmp_path, Workers(1), "the command", seeds=1) == {}
     (entry,) = catch.collect(tmp_path)
     assert entry["setting"] == tried[0]["setting"]
     assert entry["trials"] == tried
@@ -123,8 +124,11 @@ def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
         (lambda path: Catch(visible=17), "visible must be from 1 to 16"),
         (lambda path: Catch(seed=-1), "seed must be at least 0, got -1"),
         (lambda path: Catch(input_range=-0.1), "input_range must be at least 0 and finite"),
-        (lambda path: catch.search([(16, 3)], ["lstm"], 0, path, 1, ""), "trials must be at least 1, got 0"),
-        (lambda path: catch.reproduce([(16, 3)], ["lstm"], path, 1, "", seeds=0), "seeds must be at least 1, got 0"),
+        (lambda path: catch.search([(16, 3)], ["lstm"], 0, path, Workers(1), ""), "trials must be at least 1, got 0"),
+        (
+            lambda path: catch.reproduce([(16, 3)], ["lstm"], path, Workers(1), "", seeds=0),
+            "seeds must be at least 1, got 0",
+        ),
     ],
 )
 def test_bad_input(call, message, tmp_path):
@@ -135,7 +139,7 @@ def test_bad_input(call, message, tmp_path):
 def test_a_core_that_was_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(catch, "TUNED", {})
     with pytest.raises(ValueError, match=r"lstm has not been searched for \(16, 3\) yet: fastweights search catch"):
-        catch.reproduce([(16, 3)], ["lstm"], tmp_path, 1, "")
+        catch.reproduce([(16, 3)], ["lstm"], tmp_path, Workers(1), "")
 
 
 def test_nothing_to_publish_and_a_run_of_another_task(tmp_path, capsys):

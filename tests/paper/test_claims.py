@@ -6,6 +6,7 @@ import pytest
 
 from fastweights.paper import claims, table1
 from fastweights.paper.table1 import Setting
+from fastweights.training.workers import Workers
 
 
 @pytest.fixture
@@ -29,20 +30,21 @@ def test_a_claim_varies_one_thing(small):
             assert dataclasses.replace(run, **{name: getattr(base, name) for name in knobs}) == base
 
 
-def test_a_claim_end_to_end(small, tmp_path):
-    assert claims.reproduce(["settling"], tmp_path, 2, "the command") == {}
+def test_a_claim_end_to_end(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "SETTLING_RATES", (0.5,))
+    assert claims.reproduce(["settling"], tmp_path, Workers(2), "the command") == {}
     entries = claims.collect(tmp_path)
-    assert [entry["settling"] for entry in entries] == ["sustained", "identity"]
+    assert [(entry["settling"], entry["rate"]) for entry in entries] == [("sustained", 0.5), ("identity", 0.5)]
     assert claims.publish(tmp_path, tmp_path / "results")
-    assert "| identity | " in (tmp_path / "results" / "claims.md").read_text()
+    assert "| identity,rate-0.5 | " in (tmp_path / "results" / "claims.md").read_text()
     with pytest.raises(ValueError, match="claims must be of 'robust', .*; got 'speed'"):
-        claims.reproduce(["speed"], tmp_path, 1, "")
+        claims.reproduce(["speed"], tmp_path, Workers(1), "")
 
 
 def test_the_heat_map_needs_all_of_it(small, tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "RATES", (0.5,))
     monkeypatch.setattr(claims, "DECAYS", (0.9,))
-    assert claims.reproduce(["robust"], tmp_path, 2, "the command") == {}
+    assert claims.reproduce(["robust"], tmp_path, Workers(2), "the command") == {}
     claims.publish(tmp_path, tmp_path / "results")
     assert (tmp_path / "results" / "claims-with-norm.png").exists()
     assert (tmp_path / "results" / "claims-without-norm.svg").exists()
@@ -70,7 +72,7 @@ def test_many_inner_steps_drown_the_question_of_a_fresh_net():
 def test_the_page_says_what_inner_steps_do_at_the_start(small, tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "INNER_STEPS", (2,))
     monkeypatch.setattr(claims, "INNER_STEPS_RATES", (0.1,))
-    assert claims.reproduce(["inner steps"], tmp_path, 1, "the command") == {}
+    assert claims.reproduce(["inner steps"], tmp_path, Workers(1), "the command") == {}
     assert claims.publish(tmp_path, tmp_path / "results")
     page = (tmp_path / "results" / "claims.md").read_text()
     assert "| 2 | 0.1 | " in page

@@ -10,6 +10,7 @@ from fastweights.paper import table1
 from fastweights.paper.cells import Cell
 from fastweights.paper.table1 import Setting
 from fastweights.training.runs import RunFolder
+from fastweights.training.workers import Workers
 
 CELL = Cell("fast-weights", 50)
 
@@ -45,7 +46,7 @@ def test_every_cell_is_tuned_on_the_same_grid():
 
 
 def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
-    assert table1.search(tmp_path).run([CELL], 2, "the command") == {}
+    assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
     found = table1.chosen(tmp_path)
     assert list(found) == ["fast-weights/50"]
     trials = found["fast-weights/50"]["trials"]
@@ -54,13 +55,13 @@ def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
     for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
         assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
     assert "fast-weights/50 lr-0.01" in capsys.readouterr().err
-    assert table1.search(tmp_path).run([CELL], 2, "the command") == {}
+    assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
     assert capsys.readouterr().err == ""  # there was nothing left to do
     assert table1.chosen(tmp_path) == found
 
 
 def test_the_table_says_what_the_runs_say(small, tmp_path):
-    failures = table1.reproduce([CELL], tmp_path, 2, "the command", seeds=3)
+    failures = table1.reproduce([CELL], tmp_path, Workers(2), "the command", seeds=3)
     assert failures == {}
     (entry,) = table1.collect(tmp_path, "tuned")
     results = [RunFolder(tmp_path / "table1-tuned" / "fast-weights-50" / f"seed-{seed}").result for seed in range(3)]

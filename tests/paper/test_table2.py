@@ -9,6 +9,7 @@ import pytest
 from fastweights.paper import table2
 from fastweights.paper.cells import Cell
 from fastweights.training.runs import RunFolder
+from fastweights.training.workers import Workers
 
 there = Path(os.environ.get("FASTWEIGHTS_DATA", "nowhere"), "mnist").is_dir()
 needs_mnist = pytest.mark.skipif(not there, reason="FASTWEIGHTS_DATA is not set to a folder with mnist/ in it")
@@ -51,13 +52,13 @@ def test_an_ablation_changes_one_part():
 def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
     monkeypatch.setattr(table2, "TUNED", {"plain": {}, "shifted": {}})
     with pytest.raises(ValueError, match="fast-weights/50 has not been tuned for 'plain' images yet"):
-        table2.reproduce([CELL], ["plain"], tmp_path, 1, "", seeds=1, quick=False)
+        table2.reproduce([CELL], ["plain"], tmp_path, Workers(1), "", seeds=1, quick=False)
 
 
 @needs_mnist
 def test_a_quick_look_end_to_end(short, tmp_path, capsys):
     cells = [CELL, Cell("convnet", 50)]
-    assert table2.reproduce(cells, ["plain"], tmp_path, 2, "the command", seeds=1, quick=True) == {}
+    assert table2.reproduce(cells, ["plain"], tmp_path, Workers(2), "the command", seeds=1, quick=True) == {}
     assert table2.publish(tmp_path, tmp_path / "results", quick=True)
     entries = json.loads((tmp_path / "results" / "table2.json").read_text())
     assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
@@ -86,14 +87,14 @@ def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
         return table2.dataclasses.replace(full(*arguments, **options), examples=640)
 
     monkeypatch.setattr(table2, "config", config)
-    assert table2.search(tmp_path, "shifted").run([CELL], 2, "the command") == {}
+    assert table2.search(tmp_path, "shifted").run([CELL], Workers(2), "the command") == {}
     found = table2.chosen(tmp_path)
     assert list(found) == ["shifted"]
     assert found["shifted"]["fast-weights/50"]["chosen"] == 1e-2
     assert [trial["lr"] for trial in found["shifted"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
 
     monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": 1e-2}})
-    assert table2.reproduce_ablations(tmp_path, 2, "the command") == {}
+    assert table2.reproduce_ablations(tmp_path, Workers(2), "the command") == {}
     rows = table2.ablation_rows(tmp_path)
     assert [row[0] for row in rows] == ["as in the table", "20 glimpses"]
     assert table2.publish(tmp_path, tmp_path / "results")

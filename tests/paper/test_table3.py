@@ -11,6 +11,7 @@ from fastweights.paper import table3
 from fastweights.paper.cells import Cell
 from fastweights.tasks.faces import rendered, sets
 from fastweights.training.runs import RunFolder
+from fastweights.training.workers import Workers
 
 CELL = Cell("fast-weights", 200)
 
@@ -49,7 +50,7 @@ def test_cells_differ_in_nothing_but_the_model_and_what_was_tuned():
 def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
     monkeypatch.setattr(table3, "TUNED", {"rendered": {}})
     with pytest.raises(ValueError, match="fast-weights/200 has not been tuned yet: fastweights search table3"):
-        table3.reproduce([CELL], "rendered", tmp_path, 1, "", seeds=1, quick=False)
+        table3.reproduce([CELL], "rendered", tmp_path, Workers(1), "", seeds=1, quick=False)
 
 
 def test_a_quick_look_end_to_end(faces, tmp_path, monkeypatch, capsys):
@@ -78,7 +79,7 @@ def test_the_search_chooses_on_the_validation_set(faces, tmp_path, monkeypatch):
     monkeypatch.setattr(table3, "SEARCH_EPOCHS", 1)
     monkeypatch.setattr(table3, "LEARNING_RATES", (1e-6, 3e-3))
     cell = Cell("linear", 200)
-    assert table3.search(tmp_path, "rendered-20").run([cell], 1, "the command") == {}
+    assert table3.search(tmp_path, "rendered-20").run([cell], Workers(1), "the command") == {}
     found = table3.chosen(tmp_path, "rendered-20")
     assert found["linear/200"]["chosen"] == 3e-3
     assert [trial["lr"] for trial in found["linear/200"]["trials"]] == [3e-3, 1e-6]

@@ -9,13 +9,13 @@ from pathlib import Path
 import jobs
 import pytest
 
-from fastweights.training.workers import Job, run_all
+from fastweights.training.workers import Job, Workers, run_all
 
 
 def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
     work = [Job(f"double {number}", jobs.double, {"number": number}) for number in range(3)]
     work[1:1] = [Job("fails", jobs.fail), Job("dies", jobs.die)]
-    outcomes = run_all(work, 2, lambda result: f"got {result}")
+    outcomes = run_all(work, Workers(2), lambda result: f"got {result}")
     assert outcomes.results == {"double 0": 0, "double 1": 2, "double 2": 4}
     assert outcomes.failures == {
         "fails": "ValueError: number must be at least 1, got 0",
@@ -27,13 +27,13 @@ def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
 
 
 def test_one_thread_each():
-    assert run_all([Job("threads", jobs.threads)], 1).results == {"threads": 1}
+    assert run_all([Job("threads", jobs.threads)], Workers(1)).results == {"threads": 1}
 
 
 def test_workers_end_with_their_parent(tmp_path):
     code = (
         "import sys, jobs; from pathlib import Path; from fastweights.training.workers import Job, run_all\n"
-        "if __name__ == '__main__': run_all([Job('sleeps', jobs.sleep, {'path': Path(sys.argv[1])})], 1)"
+        "if __name__ == '__main__': run_all([Job('sleeps', jobs.sleep, {'path': Path(sys.argv[1])})], Workers(1))"
     )
     (tmp_path / "parent.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
@@ -59,4 +59,4 @@ def _alive(process):
 
 def test_no_workers():
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
-        run_all([], 0)
+        run_all([], Workers(0))

@@ -20,7 +20,7 @@ from ..tasks.catch import CatchVector, optimal_score, random_score
 from ..training import a3c
 from ..training.files import write_json
 from ..training.runs import RunFolder
-from ..training.workers import Job, run_all
+from ..training.workers import Job, Workers, run_all
 from . import run
 from .cells import finished, write_page
 
@@ -108,6 +108,12 @@ def train(
         return a3c.learn(config, config.training, folder, seed=config.seed, tell=tell)
 
 
+def train_for_reward(config: Catch, path: Path, command: str, tell: Callable[[Any], None]) -> dict[str, float]:
+    """One trial of a search: what is to be small is the final reward, negative."""
+    result = train(config, path, command, tell)
+    return {"value": -final_reward(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
+
+
 def load_config(folder: RunFolder) -> Catch:
     """The settings of a run of this task."""
     return run.load_config(folder, TASK, Catch, a3c.Recipe)
@@ -173,6 +179,16 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {}
 STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3}
 
 
+def variant(game: str) -> tuple[int, int]:
+    """A variant by the name that people give it.
+
+    >>> variant("16,3")
+    (16, 3)
+    """
+    size, visible = map(int, game.split(","))
+    return size, visible
+
+
 def name_of(variant: tuple[int, int], core: str) -> str:
     """Its name among run folders.
 
@@ -190,7 +206,7 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 def search(
-    variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: int, command: str
+    variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: Workers, command: str
 ) -> dict[str, str]:
     """Run the trials; what failed."""
     if count < 1:
@@ -221,7 +237,7 @@ def reproduce(
     variants: Sequence[tuple[int, int]],
     cores: Sequence[str],
     runs: Path,
-    workers: int,
+    workers: Workers,
     command: str,
     *,
     seeds: int = SEEDS,

@@ -12,7 +12,7 @@ from ..report.pages import Section
 from ..training.files import write_text
 from ..training.progress import Progress
 from ..training.runs import RunFolder
-from ..training.workers import Job, run_all
+from ..training.workers import Job, Workers, run_all
 from .run import Config, train
 
 
@@ -53,7 +53,7 @@ class Planned(NamedTuple):
     curves: bool = False  # measure the test set after every epoch, to be plotted
 
 
-def train_all(plan: Sequence[Planned], workers: int, command: str) -> dict[str, str]:
+def train_all(plan: Sequence[Planned], workers: Workers, command: str) -> dict[str, str]:
     """Train what is not finished yet; what failed."""
     jobs = [
         Job(name, train, {"config": config, "path": folder, "command": command, "curves": curves})
@@ -78,7 +78,7 @@ class Search:
     rungs: tuple[int, ...]
     keep: int
 
-    def run(self, cells: Sequence[Cell], workers: int, command: str) -> dict[str, str]:
+    def run(self, cells: Sequence[Cell], workers: Workers, command: str) -> dict[str, str]:
         """Train what is missing; what failed."""
         failures: dict[str, str] = {}
         for rung, until in enumerate(self.rungs):

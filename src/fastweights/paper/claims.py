@@ -12,6 +12,7 @@ from torch.nn import functional
 from ..report import pages
 from ..tasks.retrieval import sample
 from ..training.files import write_json
+from ..training.workers import Workers
 from .cells import Cell, Planned, finished, summary, train_all, write_page
 from .retrieval import Retrieval
 from .table1 import TUNED, Setting, config, curves
@@ -24,6 +25,7 @@ INNER_STEPS = (1, 2, 3)
 INNER_STEPS_SETTING = Setting(lr=1e-3, input_range=1.0, clip=0.5)
 INNER_STEPS_RATES = (0.5, 0.1, 0.03)
 SETTLINGS = ("sustained", "identity")
+SETTLING_RATES = (0.5, 0.1, 0.03)
 THRESHOLDS = (0.5, 0.1, 0.01)
 EPOCHS = {"robust": 12, "inner steps": 30, "settling": 30}
 SEEDS = {"robust": 1, "inner steps": 3, "settling": 3}
@@ -46,7 +48,9 @@ def variants() -> dict[str, dict[str, dict[str, Any]]]:
         for steps in INNER_STEPS
         for rate in INNER_STEPS_RATES
     }
-    settling = {name: {"settling": name} for name in SETTLINGS}
+    settling = {
+        f"{name},rate-{rate:g}": {"settling": name, "rate": rate} for name in SETTLINGS for rate in SETTLING_RATES
+    }
     return {"robust": robust, "inner steps": steps, "settling": settling}
 
 
@@ -66,7 +70,7 @@ def folder_of(runs: Path, claim: str, variant: str) -> Path:
     return runs / "claims" / claim.replace(" ", "-") / variant
 
 
-def reproduce(claims: Sequence[str], runs: Path, workers: int, command: str) -> dict[str, str]:
+def reproduce(claims: Sequence[str], runs: Path, workers: Workers, command: str) -> dict[str, str]:
     """Train what the claims need into run folders that `collect` reads; what failed."""
     known = variants()
     for claim in claims:

@@ -15,6 +15,7 @@ from ..report import pages, tables
 from ..tasks.retrieval import floor_error, floor_loss
 from ..training.files import write_json
 from ..training.supervised import Recipe
+from ..training.workers import Workers
 from .cells import Cell, Planned, Search, entry, finished, train_all, write_page
 from .cells import curves as curves_of
 from .retrieval import Retrieval
@@ -126,7 +127,7 @@ def chosen(runs: Path) -> dict[str, dict[str, Any]]:
 def reproduce(
     cells: Sequence[Cell],
     runs: Path,
-    workers: int,
+    workers: Workers,
     command: str,
     *,
     recipe: Literal["tuned", "literal"] = "tuned",

@@ -12,6 +12,7 @@ from ..report import pages, tables
 from ..tasks import mnist
 from ..training.files import write_json
 from ..training.supervised import Recipe
+from ..training.workers import Workers
 from .cells import Cell, Planned, Search, curves, entry, finished, summary, train_all, write_page
 from .glimpses import Glimpses, load_net, retrieved
 
@@ -100,7 +101,14 @@ def chosen(runs: Path) -> dict[str, dict[str, Any]]:
 
 
 def reproduce(
-    cells: Sequence[Cell], recipes: Sequence[str], runs: Path, workers: int, command: str, *, seeds: int, quick: bool
+    cells: Sequence[Cell],
+    recipes: Sequence[str],
+    runs: Path,
+    workers: Workers,
+    command: str,
+    *,
+    seeds: int,
+    quick: bool,
 ) -> dict[str, str]:
     """Train the cells, each with its seeds, into run folders that `publish` reads; what failed.
 
@@ -130,7 +138,7 @@ def experiment(recipe: str, quick: bool = False) -> str:
     return f"table2-{recipe}-quick" if quick else f"table2-{recipe}"
 
 
-def reproduce_ablations(runs: Path, workers: int, command: str) -> dict[str, str]:
+def reproduce_ablations(runs: Path, workers: Workers, command: str) -> dict[str, str]:
     """Train fast weights with one part changed at a time; what failed."""
     cell = Cell("fast-weights", CURVES)
     plan = []

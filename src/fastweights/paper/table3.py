@@ -14,6 +14,7 @@ from ..tasks.faces import sets
 from ..tasks.faces.sets import Faces
 from ..training.files import write_json
 from ..training.supervised import Recipe
+from ..training.workers import Workers
 from .cells import Cell, Planned, Search, entry, finished, train_all, write_page
 from .glimpses import Data, Glimpses, load_net
 
@@ -68,7 +69,7 @@ def chosen(runs: Path, data: Data) -> dict[str, Any]:
 
 
 def reproduce(
-    cells: Sequence[Cell], data: Data, runs: Path, workers: int, command: str, *, seeds: int, quick: bool
+    cells: Sequence[Cell], data: Data, runs: Path, workers: Workers, command: str, *, seeds: int, quick: bool
 ) -> dict[str, str]:
     """Train the cells, each with its seeds, into run folders that `publish` reads; what failed.
 

@@ -212,3 +212,41 @@ def contact_sheet(rows: Mapping[str, Sequence[Any]]) -> Figure:
             axis.imshow(image, cmap="gray", vmin=0, vmax=255)
         line[0].set_title(name, loc="left", fontsize=9)
     return figure
+
+
+def parallel(trials: Sequence[tuple[float, Mapping[str, Any]]]) -> Figure:
+    """A line for each trial through its settings, the best on top and darkest; trials have a value to be small."""
+    names = list(trials[0][1])
+    figure, axes = pyplot.subplots(figsize=(1.8 * len(names) + 2, 4.5), layout="constrained")
+    heights = [_heights([setting[name] for _, setting in trials]) for name in names]
+    heights.append(_heights(list(range(len(trials)))))
+    for rank in reversed(range(len(trials))):
+        shade = 0.15 + 0.85 * (1 - rank / max(1, len(trials) - 1))
+        axes.plot([places[0][rank] for places in heights], color=pyplot.get_cmap("Blues")(shade), linewidth=1.5)
+    for across, (_, labels) in enumerate(heights[:-1]):
+        for height, label in labels:
+            axes.text(across - 0.04, height, label, ha="right", va="center", fontsize=8)
+    axes.set_xticks(range(len(names) + 1), [*names, "rank"])
+    axes.set_yticks([])
+    axes.invert_yaxis()
+    axes.set_xlim(-0.5, len(names) + 0.2)
+    axes.grid(axis="x", alpha=0.5)
+    return figure
+
+
+def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
+    """Where each value is on an axis from 0 to 1, in their order, and what to write there."""
+    order = sorted(set(values), key=lambda value: (isinstance(value, str), value))
+    places = {value: place / max(1, len(order) - 1) for place, value in enumerate(order)}
+    some = order if len(order) <= 8 else [order[0], order[len(order) // 2], order[-1]]
+    labels = [(places[value], f"{value:g}" if isinstance(value, float) else str(value)) for value in some]
+    return [places[value] for value in values], labels
+
+
+def bars(shares: Mapping[str, float]) -> Figure:
+    """Names with what each has a share of."""
+    figure, axes = pyplot.subplots(figsize=(6, 0.5 * len(shares) + 1.2), layout="constrained")
+    axes.barh(list(shares), list(shares.values()))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    return figure

@@ -275,7 +275,8 @@ def learn(
             if now - last_told > 0.5:
                 speed = (at.frames - frames_before) / (now - started)
                 note = f"{speed:,.0f} frames/s" if reward is None else f"reward {reward:.2f}, {speed:,.0f} frames/s"
-                tell(Progress(at.frames, recipe.frames, at.window, note, speed))
+                value = None if reward is None else -reward
+                tell(Progress(at.frames, recipe.frames, at.window, note, speed, value))
                 last_told = now
             if now - last_saved > checkpoint_seconds:
                 save()

@@ -32,6 +32,7 @@ class Progress(NamedTuple):
     epoch: int  # finished
     note: str  # what was measured last
     per_second: float
+    value: float | None = None  # what the run is to make small, as it was measured last
 
 
 class Board:

@@ -50,6 +50,18 @@ class RunFolder:
                 write_json(config, {"settings": settings, "command": command, **versions()})
             yield
 
+    def held(self) -> bool:
+        """Whether a process is training here."""
+        lock = self.path / ".lock"
+        if not lock.exists():
+            return False
+        with lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def _compare(self, there: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         settings = json.loads(json.dumps(settings))
         differing = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))

@@ -189,7 +189,7 @@ def _progress(at: _Position, updates: int, measured: Mapping[str, float], speed:
     note = f"{speed:.0f} updates/s"
     if measured:
         note = f"epoch {at.epoch}, error {measured['validation_error']:.2%}, {note}"
-    return Progress(at.updates, updates, at.epoch, note, speed)
+    return Progress(at.updates, updates, at.epoch, note, speed, measured.get("validation_loss"))
 
 
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:

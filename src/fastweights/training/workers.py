@@ -1,10 +1,11 @@
-"""Independent runs side by side: local processes, one thread each."""
+"""Independent runs side by side: in local processes, one thread each, or on a Ray cluster."""
 
+import logging
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -13,6 +14,16 @@ from typing import Any
 import torch
 
 from .progress import Board, Progress
+
+RETRIES = 3  # of a job whose node is gone
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who does the work: so many at a time, here or, with an address, on a Ray cluster ("auto": that of this node)."""
+
+    count: int = 2
+    ray: str | None = None
 
 
 @dataclass(frozen=True)
@@ -30,53 +41,103 @@ class Outcomes:
 
     results: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
 
 
-def run_all(jobs: Sequence[Job], workers: int, describe: Callable[[Any], str] = str) -> Outcomes:
-    """Run all jobs, `workers` at a time. One that fails, or dies, does not stop the others."""
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
-    context = multiprocessing.get_context("spawn")
-    waiting, outcomes = list(jobs), Outcomes()
-    running: dict[Connection, tuple[Job, BaseProcess]] = {}
-    with Board(len(jobs)) as board:
+# A job, and "progress", "done", "failed" or "stopped" with what it told, gave, or failed of. True is sent back for a
+# progress to stop the job.
+Events = Generator[tuple[Job, str, Any], bool | None, None]
+
+
+def run_all(
+    jobs: Iterable[Job],
+    workers: Workers,
+    describe: Callable[[Any], str] = str,
+    *,
+    total: int | None = None,
+    hopeless: Callable[[Job, Progress], bool] = lambda job, progress: False,
+    over: Callable[[Job, str, Any], None] = lambda job, kind, value: None,
+) -> Outcomes:
+    """Run all jobs. One that fails, or dies, does not stop the others.
+
+    Args:
+        jobs: a next one is asked for when there is somebody to do it.
+        describe: a result, in a few words.
+        total: how many jobs there will be; None: as many as `jobs`, a sequence.
+        hopeless: is asked about every progress; a job that is, is stopped.
+        over: is told of every job that is done, has failed or was stopped, before the next is asked for.
+    """
+    if workers.count < 1:
+        raise ValueError(f"workers must be at least 1, got {workers.count}")
+    if total is None:
+        assert isinstance(jobs, Sequence)
+        total = len(jobs)
+    outcomes = Outcomes()
+    start = _in_processes if workers.ray is None else _on_ray
+    events = start(iter(jobs), workers)
+    with Board(total) as board:
         try:
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    job = waiting.pop(0)
-                    ours, theirs = context.Pipe(duplex=False)
-                    process: BaseProcess = context.Process(target=_work, args=(job, theirs), daemon=True)
-                    process.start()
-                    theirs.close()
-                    running[ours] = job, process
-                for ready in wait(list(running)):
-                    assert isinstance(ready, Connection)
-                    job, process = running[ready]
-                    try:
-                        kind, value = ready.recv()
-                    except EOFError:
-                        process.join()
-                        code = process.exitcode or 0
-                        died = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"exited with code {code}"
-                        kind, value = "failed", f"its process {died}"
-                    if kind == "progress":
-                        board.update(job.name, value)
-                        continue
-                    del running[ready]
-                    ready.close()
-                    process.join()
-                    if kind == "done":
-                        outcomes.results[job.name] = value
-                        board.done(job.name, describe(value))
-                    else:
-                        outcomes.failures[job.name] = value
-                        board.done(job.name, f"FAILED: {value}")
+            answer = None
+            while True:
+                try:
+                    job, kind, value = events.send(answer)
+                except StopIteration:
+                    return outcomes
+                answer = None
+                if kind == "progress":
+                    board.update(job.name, value)
+                    answer = hopeless(job, value)
+                    continue
+                if kind == "done":
+                    outcomes.results[job.name] = value
+                elif kind == "failed":
+                    outcomes.failures[job.name] = value
+                else:
+                    outcomes.stopped.append(job.name)
+                said = describe(value) if kind == "done" else f"FAILED: {value}" if kind == "failed" else "hopeless"
+                board.done(job.name, said)
+                over(job, kind, value)
         finally:
-            for _, unfinished in running.values():
-                unfinished.terminate()
-            for _, unfinished in running.values():
-                unfinished.join()
-    return outcomes
+            events.close()
+
+
+def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
+    context = multiprocessing.get_context("spawn")
+    running: dict[Connection, tuple[Job, BaseProcess]] = {}
+    try:
+        while True:
+            while len(running) < workers.count and (job := next(jobs, None)) is not None:
+                ours, theirs = context.Pipe(duplex=False)
+                process: BaseProcess = context.Process(target=_work, args=(job, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = job, process
+            if not running:
+                return
+            ready = wait(list(running))[0]
+            assert isinstance(ready, Connection)
+            job, process = running[ready]
+            try:
+                kind, value = ready.recv()
+            except EOFError:
+                process.join()
+                code = process.exitcode or 0
+                died = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"exited with code {code}"
+                kind, value = "failed", f"its process {died}"
+            if kind == "progress":
+                if not (yield job, kind, value):
+                    continue
+                process.kill()
+                kind, value = "stopped", None
+            del running[ready]
+            ready.close()
+            process.join()
+            yield job, kind, value
+    finally:
+        for _, unfinished in running.values():
+            unfinished.terminate()
+        for _, unfinished in running.values():
+            unfinished.join()
 
 
 def end_with_parent() -> None:
@@ -99,3 +160,83 @@ def _work(job: Job, pipe: Connection) -> None:
         pipe.send(("done", job.function(**job.arguments, tell=tell)))
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+class _Mailbox:
+    """An actor to which jobs on the cluster tell their progress; only the last of each is kept."""
+
+    def __init__(self) -> None:
+        self.last: dict[int, Progress] = {}
+
+    def tell(self, number: int, progress: Progress) -> None:
+        self.last[number] = progress
+
+    def take(self) -> dict[int, Progress]:
+        told, self.last = self.last, {}
+        return told
+
+
+def _on_ray(jobs: Iterator[Job], workers: Workers) -> Events:
+    ray = connect(workers.ray or "auto")
+    mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
+    call = ray.remote(num_cpus=1, max_retries=0)(_call)
+    lost = ("WorkerCrashedError", "NodeDiedError", "ObjectLostError", "RaySystemError", "LocalRayletDiedError")
+    gone = tuple(getattr(ray.exceptions, name) for name in lost)
+    running: dict[Any, tuple[int, Job, int]] = {}  # a call's number, its job and how often its node was gone
+    number = 0
+    try:
+        while True:
+            while len(running) < workers.count and (job := next(jobs, None)) is not None:
+                running[call.remote(job, mailbox, number)] = number, job, 0
+                number += 1
+            if not running:
+                return
+            ready, _ = ray.wait(list(running), timeout=0.5)
+            numbers = {given: reference for reference, (given, _, _) in running.items()}
+            for given, progress in ray.get(mailbox.take.remote()).items():
+                reference = numbers.get(given)
+                if reference is not None and reference not in ready:
+                    job = running[reference][1]
+                    if (yield job, "progress", progress):
+                        ray.cancel(reference, force=True)
+                        del running[reference]
+                        yield job, "stopped", None
+            for reference in ready:
+                given, job, failed = running.pop(reference)
+                try:
+                    kind, value = ray.get(reference)
+                except gone as error:
+                    if failed < RETRIES:  # it goes on elsewhere, from its last checkpoint
+                        running[call.remote(job, mailbox, given)] = given, job, failed + 1
+                        continue
+                    kind, value = "failed", f"its node was gone {failed + 1} times: {type(error).__name__}"
+                yield job, kind, value
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+        ray.kill(mailbox)
+
+
+def _call(job: Job, mailbox: Any, number: int) -> tuple[str, Any]:
+    """On the cluster."""
+    torch.set_num_threads(1)
+    try:
+        return "done", job.function(**job.arguments, tell=lambda progress: mailbox.tell.remote(number, progress))
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {error}"
+
+
+def connect(address: str) -> Any:
+    """Ray, connected to the cluster at an address, or a ValueError that says why not."""
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("to work on a cluster, Ray must be installed: pip install 'fastweights[cluster]'") from None
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"there is no Ray cluster at {address!r} ({why}): start one by `ray start --head`") from error
+    return ray

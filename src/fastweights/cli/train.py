@@ -1,0 +1,72 @@
+"""`train`: a single run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from ..paper import catch, glimpses, retrieval
+from ..paper.run import Config, train
+from ..tasks import retrieval as task
+from ..training.progress import Board, duration
+from .options import RUNS, Training, command
+
+
+def train_retrieval(
+    config: Annotated[retrieval.Retrieval, tyro.conf.arg(name="")] = retrieval.Retrieval(),  # noqa: B008
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
+) -> int:
+    """Train one net on associative retrieval; the same command goes on where it was stopped."""
+    floor = f" (without any retrieval {float(task.floor_error(config.pairs)):.2%})"
+    return _train(config, training, f"{config.core}-{config.units}", floor)
+
+
+def train_glimpses(
+    config: Annotated[glimpses.Glimpses, tyro.conf.arg(name="")] = glimpses.Glimpses(),  # noqa: B008
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
+) -> int:
+    """Train one net on images by glimpses; the same command goes on where it was stopped."""
+    return _train(config, training, f"{config.model}-{config.units}")
+
+
+def _train(config: Config, training: Training, name: str, more: str = "") -> int:
+    torch.set_num_threads(training.threads)
+    folder = training.out or RUNS / config.settings()["task"] / name / f"seed-{config.seed}"
+    with Board(1) as board:
+        result = train(
+            config,
+            folder,
+            command(),
+            curves=training.curves,
+            checkpoint_seconds=training.checkpoint_seconds,
+            tell=lambda progress: board.update(str(folder), progress),
+        )
+    assert result is not None
+    print(f"{folder}: {result['stopped']} after {result['epochs']} epochs, the best was {result['best_epoch']}")
+    if "test_error" in result:
+        print(f"validation error {result['validation_error']:.3%}, test error {result['test_error']:.3%}{more}")
+    return 0 if result["stopped"] != "diverged" else 1
+
+
+def train_catch(
+    config: Annotated[catch.Catch, tyro.conf.arg(name="")] = catch.Catch(),  # noqa: B008
+    *,
+    out: Path | None = None,
+) -> int:
+    """Train one agent to play Catch by A3C; the same command goes on where it was stopped.
+
+    Args:
+        out: the run folder; by default one in runs/ named after game, core and seed.
+    """
+    torch.set_num_threads(1)
+    name = catch.name_of((config.size, config.visible), config.core)
+    folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
+    with Board(1) as board:
+        result = catch.train(config, folder, command(), lambda progress: board.update(str(folder), progress))
+    print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {catch.describe(result)}")
+    if result["stopped"] == "diverged":
+        print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)
+        return 1
+    return 0

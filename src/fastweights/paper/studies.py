@@ -1,0 +1,139 @@
+"""Searches of one's own: any knob of a run of any experiment, by a grid, at random or by TPE; how they are shown."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..report import pages, tables
+from ..training import search
+from ..training.files import write_json
+from ..training.progress import Progress
+from ..training.search import Plan, Sampler, Tried, parse_knob, storage_of
+from ..training.workers import Job, Workers
+from .cells import write_page
+from .run import Config, train
+
+
+def make_plan(sampler: Sampler, knobs: Sequence[str], trials: int, prune: bool) -> Plan:
+    """A plan, from knobs as people write them."""
+    return Plan(tuple(map(parse_knob, knobs)), sampler, trials, prune)
+
+
+def with_knobs(config: Any, setting: Mapping[str, Any]) -> Any:
+    """A run with other settings of it, or of its recipe; a ValueError that names those there are, if there is none."""
+    of_run = {field.name for field in dataclasses.fields(config)} - {"training"}
+    of_recipe = {field.name for field in dataclasses.fields(config.training)}
+    for name, value in setting.items():
+        if name not in of_run | of_recipe:
+            raise ValueError(f"there is no knob {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
+        there = getattr(config if name in of_run else config.training, name)
+        fits = isinstance(value, int | float) if isinstance(there, float) else isinstance(value, type(there))
+        if not fits or isinstance(value, bool) != isinstance(there, bool):
+            raise ValueError(f"{name} must be of the kind of {there!r}, got {value!r}")
+    recipe = {name: value for name, value in setting.items() if name in of_recipe}
+    run = {name: value for name, value in setting.items() if name in of_run}
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **recipe), **run)
+
+
+def train_on_validation(
+    config: Config, path: Path, command: str, tell: Callable[[Progress], None]
+) -> dict[str, float | None]:
+    """One trial; the test set is not looked at."""
+    result = train(config, path, command, test=False, tell=tell) or {}
+    loss = result.get("validation_loss")
+    return {"value": math.inf if loss is None else loss, "validation_error": result.get("validation_error")}
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """A finished trial, in words."""
+    if not math.isfinite(result["value"]):
+        return "diverged"
+    error = result.get("validation_error")
+    return f"value {result['value']:.5f}" + ("" if error is None else f", error {error:.2%}")
+
+
+def run(
+    name: str,
+    plan: Plan,
+    config: Any,
+    runs: Path,
+    storage: str | None,
+    workers: Workers,
+    command: str,
+    function: Callable[..., dict[str, Any]] = train_on_validation,
+) -> dict[str, str]:
+    """Search for the knobs of a run in a study of this name, new or begun; what failed.
+
+    Args:
+        config: the run whose knobs are turned.
+        storage: the study's data base; None: the one beside the runs.
+        function: runs a trial, and gives what is to be small as "value".
+    """
+    for setting in plan.settings() or [{knob.name: (knob.values or (knob.low,))[0] for knob in plan.knobs}]:
+        with_knobs(config, setting)  # which says what is wrong, before anything starts
+    searched = {knob.name for knob in plan.knobs}
+    fixed = {key: value for key, value in config.settings().items() if key not in searched}
+    study = search.open_study(name, storage or storage_of(runs), plan, fixed)
+
+    def make_job(trial: str, setting: dict[str, Any], path: Path) -> Job:
+        arguments = {"config": with_knobs(config, setting), "path": path, "command": command}
+        return Job(trial, function, arguments)
+
+    return search.run(study, plan, runs / "studies" / name, make_job, workers, describe).failures
+
+
+def record(name: str, runs: Path, trials: Sequence[Mapping[str, Any]], knobs: Sequence[str]) -> None:
+    """Put the trials of a search of the paper's into a study: of those with the same knobs, the last."""
+    last = {tuple(trial[knob] for knob in knobs): trial["validation_loss"] for trial in trials}
+    tried = [
+        Tried(math.inf if loss is None else loss, dict(zip(knobs, values, strict=True)))
+        for values, loss in last.items()
+    ]
+    search.record(name, storage_of(runs), tried)
+
+
+def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = ()) -> list[str]:
+    """Print the best trials of studies, and write a page of each with what the knobs are worth; their names.
+
+    Args:
+        storage: their data base; None: the one beside the runs.
+        names: of the studies; none: all.
+    """
+    from ..report import figures  # which is slow to load
+
+    storage = storage or storage_of(runs)
+    studies = {study.study_name: study for study in search.load_studies(storage)}
+    for name in names:
+        if name not in studies:
+            raise ValueError(f"there is no study {name!r} in {storage}; there are {', '.join(studies) or 'none'}")
+    for name in names or studies:
+        trials = search.finished(studies[name])
+        header = ("value", *(trials[0].setting if trials else ()))
+        body = [(f"{value:.5f}", *map(_text, setting.values())) for value, setting in trials]
+        title = f"Study {name}: {len(trials)} trials"
+        Console().print(tables.terminal(title, header, body[:5], "The five best; the value is to be small."))
+        write_json(results / f"search-{_plain(name)}.json", [trial._asdict() for trial in trials])
+        sections = [pages.Section("Trials", "The best first. The value is to be small.", header, body)]
+        if len(trials) > 1:
+            picture = figures.save(figures.parallel(trials), results / f"search-{_plain(name)}-trials.png")[0]
+            sections.append(pages.Section("All trials", "A line for each; the darker, the better.", figure=picture))
+            worth = search.importances(studies[name])
+            if worth:
+                picture = figures.save(figures.bars(worth), results / f"search-{_plain(name)}-knobs.png")[0]
+                text = "How much of what parts the best trials from the others each knob has (PED-ANOVA)."
+                sections.append(pages.Section("What each knob is worth", text, figure=picture))
+        write_page(f"Search: {name}", sections, results, f"search-{_plain(name)}")
+    return list(names or studies)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(name: str) -> str:
+    """As part of a file's name."""
+    return name.replace("/", "-")

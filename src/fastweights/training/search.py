@@ -1,0 +1,350 @@
+"""Searches for settings, by Optuna: a grid, at random or by TPE. Many machines may work on one study.
+
+What a trial came to is in its run folder; the study, a data base, has what was tried and who is at it. A trial whose
+process is gone is gone on with by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import platform
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import optuna
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from .progress import Progress
+from .runs import RunFolder
+from .workers import Job, Outcomes, Workers, run_all
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+Sampler = Literal["grid", "random", "tpe"]
+STALE_SECONDS = 60.0  # after which a trial of another machine, whose folder nobody holds, is taken over
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What to try for one setting: some values, or all from `low` to `high`."""
+
+    name: str
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+
+    def suggest(self, trial: Trial) -> Any:
+        """A value for a trial; from a range of which the end is ten times the beginning, on a logarithmic scale."""
+        if self.values:
+            return trial.suggest_categorical(self.name, self.values)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.name, self.low, self.high)
+        return trial.suggest_float(self.name, self.low, self.high, log=self._is_log())
+
+    def draw(self, generator: random.Random) -> Any:
+        """The same from a generator."""
+        if self.values:
+            return generator.choice(self.values)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return generator.randint(self.low, self.high)
+        if self._is_log():
+            return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
+        return generator.uniform(self.low, self.high)
+
+    def _is_log(self) -> bool:
+        return 0 < 10 * self.low <= self.high
+
+    def __str__(self) -> str:
+        values = ",".join(map(str, self.values))
+        return f"{self.name}={values or f'{self.low}..{self.high}'}"
+
+
+def parse_knob(text: str) -> Knob:
+    """A knob as people write it.
+
+    >>> parse_knob("lr=1e-3,3e-3").values, parse_knob("schedule=cosine").values
+    ((0.001, 0.003), ('cosine',))
+    >>> parse_knob("lr=1e-4..1e-2")
+    Knob(name='lr', values=(), low=0.0001, high=0.01)
+    """
+    name, equals, what = text.partition("=")
+    if not (name and equals and what):
+        raise ValueError(f"a knob must be written as name=value,value or name=low..high; got {text!r}")
+    low, dots, high = what.partition("..")
+    if dots:
+        bounds = _value(low), _value(high)
+        if not all(isinstance(bound, int | float) for bound in bounds) or not bounds[0] < bounds[1]:
+            raise ValueError(f"{name} must go from a number to a larger one; got {what!r}")
+        return Knob(name, (), *bounds)
+    values = tuple(_value(word) for word in what.split(","))
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name} must have different values; got {what!r}")
+    return Knob(name, values)
+
+
+def _value(word: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    if not word:
+        raise ValueError("a knob must not have empty values")
+    return {"true": True, "false": False}.get(word.lower(), word)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search: over which knobs, how, and for how many trials (a grid knows)."""
+
+    knobs: tuple[Knob, ...]
+    sampler: Sampler = "grid"
+    trials: int = 0
+    prune: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = [knob.name for knob in self.knobs]
+        if not names:
+            raise ValueError("knobs must be at least one, as in lr=1e-3,3e-3")
+        if len(set(names)) < len(names):
+            raise ValueError(f"knobs must be named once each; got {', '.join(names)}")
+        if self.sampler == "grid" and not all(knob.values for knob in self.knobs):
+            raise ValueError(f"a grid must have values, not ranges; got {' '.join(map(str, self.knobs))}")
+        if self.sampler != "grid" and self.trials < 1:
+            raise ValueError(f"trials must be at least 1, got {self.trials}")
+
+    @property
+    def size(self) -> int:
+        """How many trials there will be."""
+        return self.trials if self.sampler == "tpe" else len(self.settings())
+
+    def settings(self) -> list[dict[str, Any]]:
+        """All that will be tried, if that is known before: every setting of a grid, or those drawn from the seed."""
+        names = [knob.name for knob in self.knobs]
+        if self.sampler == "grid":
+            found = itertools.product(*(knob.values for knob in self.knobs))
+            return [dict(zip(names, values, strict=True)) for values in found]
+        if self.sampler == "tpe":
+            return []
+        generator = random.Random(self.seed)
+        return [{knob.name: knob.draw(generator) for knob in self.knobs} for _ in range(self.trials)]
+
+
+def storage_of(runs: Path) -> str:
+    """The data base beside the runs."""
+    return f"sqlite:///{(runs / 'studies.sqlite').absolute()}"
+
+
+def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any]) -> optuna.Study:
+    """The study of this name, new or as it was left; a ValueError if it is of another experiment, or out of reach.
+
+    Args:
+        storage: a data base by its URL, as SQLAlchemy has it.
+        experiment: what is searched, as plain values: whoever works on the study must have the same.
+    """
+    facts = {"experiment": dict(experiment), "knobs": [str(knob) for knob in plan.knobs], "sampler": plan.sampler}
+    facts = json.loads(json.dumps(facts))
+    pruner = optuna.pruners.MedianPruner(n_warmup_steps=2) if plan.prune else optuna.pruners.NopPruner()
+    with _reached(storage):
+        study = optuna.create_study(study_name=name, storage=storage, pruner=pruner, load_if_exists=True)
+        there = study.user_attrs.get("facts")
+        if there is None:
+            study.set_user_attr("facts", facts)
+        elif there != facts:
+            what = next(key for key in facts if there.get(key) != facts[key])
+            raise ValueError(
+                f"the study {name!r} is of something else: its {what} was {there.get(what)} and is now {facts[what]}; "
+                "choose another name by --study"
+            )
+        known = [trial.params or trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+        for setting in plan.settings():
+            if setting not in known:
+                study.enqueue_trial(setting)
+                known.append(setting)
+        # Another seed after a restart: what was drawn before is not to be drawn again.
+        study.sampler = optuna.samplers.TPESampler(seed=plan.seed + len(known), constant_liar=True)
+    return study
+
+
+def load_studies(storage: str) -> list[optuna.Study]:
+    """All studies of a data base."""
+    with _reached(storage):
+        return [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
+
+
+@contextmanager
+def _reached(storage: str) -> Iterator[None]:
+    """Errors of a data base as one line."""
+    if storage.startswith("sqlite:///"):
+        Path(storage.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except (SQLAlchemyError, ImportError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"the data base {storage} cannot be reached: {why}") from error
+
+
+def run(
+    study: optuna.Study,
+    plan: Plan,
+    runs: Path,
+    make_job: Callable[[str, dict[str, Any], Path], Job],
+    workers: Workers,
+    describe: Callable[[Any], str] = str,
+) -> Outcomes:
+    """Run the trials that the plan has and the study has not; what came of those that ran here.
+
+    Args:
+        runs: the folder of the study's run folders.
+        make_job: of a trial's name, settings and folder; its result has what is to be small as "value".
+    """
+    trials: dict[str, Trial] = {}
+
+    def jobs() -> Iterator[Job]:
+        while (trial := _ask(study, plan)) is not None:
+            name = name_of(trial.params)
+            trials[name] = trial
+            yield make_job(name, trial.params, runs / name)
+
+    def hopeless(job: Job, progress: Progress) -> bool:
+        trial = trials[job.name]
+        if not plan.prune or progress.value is None or not math.isfinite(progress.value):
+            return False
+        trial.report(progress.value, progress.epoch)
+        return trial.should_prune()
+
+    def over(job: Job, kind: str, value: Any) -> None:
+        if kind == "done":
+            study.tell(trials[job.name], value["value"])
+        else:
+            study.tell(trials[job.name], state=TrialState.PRUNED if kind == "stopped" else TrialState.FAIL)
+
+    _wait_again(study, runs)
+    left = plan.size - len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+    return run_all(jobs(), workers, describe, total=max(0, left), hopeless=hopeless, over=over)
+
+
+def _ask(study: optuna.Study, plan: Plan) -> Trial | None:
+    """A trial that nobody has yet; None if there is none left."""
+    begun = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+    waits = bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+    if not waits and (plan.sampler != "tpe" or len(study.get_trials(deepcopy=False, states=begun)) >= plan.size):
+        return None
+    trial = study.ask()
+    asked = study.get_trials(deepcopy=False)[trial.number]
+    if plan.sampler != "tpe" and "fixed_params" not in asked.system_attrs:
+        study.tell(trial, state=TrialState.FAIL)  # somebody else took the last one meanwhile
+        return None
+    trial.set_user_attr("owner", [platform.node(), os.getpid()])
+    for knob in plan.knobs:
+        knob.suggest(trial)
+    return trial
+
+
+def _wait_again(study: optuna.Study, runs: Path) -> None:
+    """Trials that failed, or that nobody works on any more, are to be done again; from their checkpoints, that is."""
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.WAITING)
+    known = [
+        trial.params or trial.system_attrs.get("fixed_params")
+        for trial in study.get_trials(deepcopy=False, states=states)
+    ]
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
+        if trial.state == TrialState.RUNNING:
+            if not _abandoned(trial, runs):
+                known.append(trial.params)
+                continue
+            study.tell(trial.number, state=TrialState.FAIL)
+        setting = trial.params or trial.system_attrs.get("fixed_params")
+        if setting and setting not in known:
+            study.enqueue_trial(setting)
+            known.append(setting)
+
+
+def _abandoned(trial: FrozenTrial, runs: Path) -> bool:
+    """Whether the process that had a trial is gone: if it was not of this machine, nobody holds its folder."""
+    host, process = trial.user_attrs.get("owner", ["", 0])
+    if host == platform.node():
+        return not _lives(process)
+    begun = trial.datetime_start.timestamp() if trial.datetime_start else 0.0
+    return time.time() - begun > STALE_SECONDS and not RunFolder(runs / name_of(trial.params)).held()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def name_of(setting: Mapping[str, Any]) -> str:
+    """Of a trial, and of its run folder.
+
+    >>> name_of({"lr": 0.001, "schedule": "cosine"})
+    'lr=0.001,schedule=cosine'
+    """
+    return ",".join(
+        f"{name}={f'{value:.6g}' if isinstance(value, float) else value}" for name, value in setting.items()
+    )
+
+
+class Tried(NamedTuple):
+    """A trial that is over."""
+
+    value: float
+    setting: dict[str, Any]
+
+
+def finished(study: optuna.Study) -> list[Tried]:
+    """The trials that were run to their ends, the best first."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    found = [Tried(math.inf if trial.value is None else trial.value, dict(trial.params)) for trial in done]
+    return sorted(found, key=lambda trial: trial.value)
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """How much each knob has to do with being among the best; nothing, if that cannot be told."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    finite = [trial for trial in done if trial.value is not None and math.isfinite(trial.value)]
+    varied = {name for trial in finite for name in trial.params if trial.params[name] != finite[0].params.get(name)}
+    if len(finite) < 4 or not varied:
+        return {}
+    copy = optuna.create_study()
+    copy.add_trials(finite)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        return optuna.importance.get_param_importances(copy, evaluator=evaluator)
+
+
+def record(name: str, storage: str, tried: Sequence[Tried]) -> None:
+    """Put trials that no study asked for into one of its own, so that they are shown, too. Settings are numbers."""
+    if not tried:
+        return
+    columns = {knob: [setting[knob] for _, setting in tried] for knob in tried[0].setting}
+    kinds: dict[str, Any] = {
+        knob: IntDistribution(min(those), max(those))
+        if all(isinstance(value, int) for value in those)
+        else FloatDistribution(min(those), max(those), log=0 < 10 * min(those) <= max(those))
+        for knob, those in columns.items()
+    }
+    with _reached(storage):
+        study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
+        there = finished(study)
+        for trial in tried:
+            if trial not in there:
+                found = optuna.trial.create_trial(value=trial.value, params=trial.setting, distributions=kinds)
+                study.add_trial(found)

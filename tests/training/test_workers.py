@@ -32,7 +32,7 @@ def test_one_thread_each():
 
 def test_workers_end_with_their_parent(tmp_path):
     code = (
-        "import sys, jobs; from pathlib import Path; from fastweights.training.workers import Job, run_all\n"
+        "import sys, jobs; from pathlib import Path; from fastweights.training.workers import Job, Workers, run_all\n"
         "if __name__ == '__main__': run_all([Job('sleeps', jobs.sleep, {'path': Path(sys.argv[1])})], Workers(1))"
     )
     (tmp_path / "parent.py").write_text(code)

@@ -36,6 +36,10 @@ class Work:
     ray: str | None = None
     """Run them on the Ray cluster at this address, "auto" for that of this machine; it must see the same folders."""
 
+    def __post_init__(self) -> None:
+        if self.ray is not None:  # whose workers are in folders of their own
+            object.__setattr__(self, "runs", self.runs.absolute())
+
     @property
     def crew(self) -> Workers:
         """Who does the work."""

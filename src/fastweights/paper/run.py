@@ -1,6 +1,7 @@
 """One training run of any task: trained in its folder, and found there again."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -62,6 +63,15 @@ def train(
             tell=tell,
             facts={"task": settings["task"], "net": net.settings},
         )
+
+
+def train_on_validation(
+    config: Config, path: Path, command: str, tell: Callable[[Progress], None]
+) -> dict[str, float | None]:
+    """One trial; the test set is not looked at."""
+    result = train(config, path, command, test=False, tell=tell) or {}
+    loss = result.get("validation_loss")
+    return {"value": math.inf if loss is None else loss, "validation_error": result.get("validation_error")}
 
 
 C = TypeVar("C")

@@ -11,11 +11,10 @@ from rich.console import Console
 from ..report import pages, tables
 from ..training import search
 from ..training.files import write_json
-from ..training.progress import Progress
 from ..training.search import Plan, Sampler, Tried, parse_knob, storage_of
 from ..training.workers import Job, Workers
 from .cells import write_page
-from .run import Config, train
+from .run import train_on_validation
 
 
 def make_plan(sampler: Sampler, knobs: Sequence[str], trials: int, prune: bool) -> Plan:
@@ -37,15 +36,6 @@ def with_knobs(config: Any, setting: Mapping[str, Any]) -> Any:
     recipe = {name: value for name, value in setting.items() if name in of_recipe}
     run = {name: value for name, value in setting.items() if name in of_run}
     return dataclasses.replace(config, training=dataclasses.replace(config.training, **recipe), **run)
-
-
-def train_on_validation(
-    config: Config, path: Path, command: str, tell: Callable[[Progress], None]
-) -> dict[str, float | None]:
-    """One trial; the test set is not looked at."""
-    result = train(config, path, command, test=False, tell=tell) or {}
-    loss = result.get("validation_loss")
-    return {"value": math.inf if loss is None else loss, "validation_error": result.get("validation_error")}
 
 
 def describe(result: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,24 +103,29 @@ def run_all(
 
 
 def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
+    """A process does one job after the other: starting one takes seconds."""
     context = multiprocessing.get_context("spawn")
+    idle: list[tuple[Connection, BaseProcess]] = []
     running: dict[Connection, tuple[Job, BaseProcess]] = {}
     try:
         while True:
             while len(running) < workers.count and (job := next(jobs, None)) is not None:
-                ours, theirs = context.Pipe(duplex=False)
-                process: BaseProcess = context.Process(target=_work, args=(job, theirs), daemon=True)
-                process.start()
-                theirs.close()
-                running[ours] = job, process
+                if not idle:
+                    ours, theirs = context.Pipe()
+                    process: BaseProcess = context.Process(target=_work, args=(theirs,), daemon=True)
+                    process.start()
+                    theirs.close()
+                    idle.append((ours, process))
+                pipe, process = idle.pop()
+                running[pipe] = job, process
+                pipe.send(job)
             if not running:
                 return
-            ready = wait(list(running))[0]
-            assert isinstance(ready, Connection)
-            job, process = running[ready]
+            pipe = next(each for each in wait(list(running)) if isinstance(each, Connection))
+            job, process = running[pipe]
             try:
-                kind, value = ready.recv()
-            except EOFError:
+                kind, value = pipe.recv()
+            except (EOFError, ConnectionResetError):
                 process.join()
                 code = process.exitcode or 0
                 died = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"exited with code {code}"
@@ -128,16 +134,21 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                 if not (yield job, kind, value):
                     continue
                 process.kill()
+                process.join()
                 kind, value = "stopped", None
-            del running[ready]
-            ready.close()
-            process.join()
+            del running[pipe]
+            if process.is_alive():
+                idle.append((pipe, process))
+            else:
+                pipe.close()
             yield job, kind, value
     finally:
-        for _, unfinished in running.values():
-            unfinished.terminate()
-        for _, unfinished in running.values():
-            unfinished.join()
+        left = [*idle, *((pipe, process) for pipe, (_, process) in running.items())]
+        for pipe, process in left:
+            pipe.close()
+            process.terminate()
+        for _, process in left:
+            process.join()
 
 
 def end_with_parent() -> None:
@@ -148,7 +159,7 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(job: Job, pipe: Connection) -> None:
+def _work(pipe: Connection) -> None:
     torch.set_num_threads(1)
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
@@ -156,10 +167,12 @@ def _work(job: Job, pipe: Connection) -> None:
     def tell(progress: Progress) -> None:
         pipe.send(("progress", progress))
 
-    try:
-        pipe.send(("done", job.function(**job.arguments, tell=tell)))
-    except Exception as error:
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+    while True:
+        job = pipe.recv()
+        try:
+            pipe.send(("done", job.function(**job.arguments, tell=tell)))
+        except Exception as error:
+            pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
 class _Mailbox:
@@ -178,7 +191,10 @@ class _Mailbox:
 
 def _on_ray(jobs: Iterator[Job], workers: Workers) -> Events:
     ray = connect(workers.ray or "auto")
-    mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(_Mailbox).remote()
     call = ray.remote(num_cpus=1, max_retries=0)(_call)
     lost = ("WorkerCrashedError", "NodeDiedError", "ObjectLostError", "RaySystemError", "LocalRayletDiedError")
     gone = tuple(getattr(ray.exceptions, name) for name in lost)
@@ -235,6 +251,9 @@ def connect(address: str) -> Any:
     if ray.is_initialized():
         return ray
     try:
+        if ":" in address:  # for which Ray itself would wait for minutes
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         why = " ".join(str(error).split())[:200]

@@ -1,0 +1,134 @@
+"""Searches of one's own through the command line: killed, restarted and on a cluster, the table is the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fastweights import cli
+from fastweights.paper import studies, table1
+from fastweights.paper.cells import Cell
+
+GRID = ["lr=1e-3,3e-3,1e-2", "clip=0.5,5", "input_range=0.1,1.0", "seed=0,1"]
+SMALL = ["pairs=1", "examples=300", "epochs=2"]
+STUDY = "own-table1-fast-weights-20"
+
+
+def start(runs, *more):
+    words = ["search", "table1", "--cell", "fast-weights/20", "--grid", *GRID, *SMALL, "--runs", str(runs), *more]
+    command = [sys.executable, "-m", "fastweights", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def table_of(runs):
+    return json.loads((runs / "studies" / f"search-{STUDY}.json").read_text())
+
+
+def wait_for(runs, finished, process):
+    begun = time.monotonic()
+    while len(list(runs.glob("studies/*/*/result.json"))) < finished:
+        assert process.poll() is None
+        assert time.monotonic() - begun < 300
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The table of a search that nobody disturbs, of 24 runs."""
+    runs = tmp_path_factory.mktemp("undisturbed")
+    process = start(runs)
+    assert process.wait() == 0, process.stderr.read()
+    process.stderr.close()
+    table = table_of(runs)
+    assert len(table) == 24
+    assert len({json.dumps(trial["setting"]) for trial in table}) == 24
+    assert [trial["value"] for trial in table] == sorted(trial["value"] for trial in table)
+    return table
+
+
+def test_a_search_whose_worker_and_then_all_of_it_is_killed_ends_with_the_same_table(undisturbed, tmp_path):
+    process = start(tmp_path)
+    wait_for(tmp_path, 6, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    wait_for(tmp_path, 12, process)
+    process.send_signal(signal.SIGKILL)
+    _, said = process.communicate()
+    assert said.count("FAILED: its process was killed (SIGKILL)") == 1
+    finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("studies/*/*/result.json")}
+    assert 12 <= len(finished) < 24
+    process = start(tmp_path)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert table_of(tmp_path) == undisturbed
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished  # none was run twice
+
+
+def test_the_same_on_a_cluster_that_loses_a_node(undisturbed, tmp_path):
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        process = start(tmp_path, "--ray", cluster.address)
+        wait_for(tmp_path, 8, process)
+        cluster.remove_node(node, allow_graceful=False)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    finally:
+        cluster.shutdown()
+    assert table_of(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--grid", "speed=1,2"], "there is no knob 'speed'; there are batch, clip"),
+        (["--grid", "lr=fast,slow"], "lr must be of the kind of 0.0003, got 'fast'"),
+        (["--grid", "layer_norm=1,0"], "layer_norm must be of the kind of True, got 1"),
+        (["--grid", "lr=-1,1"], "lr must be"),
+        (["--grid", "lr"], "a knob must be written as"),
+        (["--grid", "lr=1e-3", "--tpe", "3"], "by one of --grid, --random and --tpe; got grid and tpe"),
+        (["--tpe", "3"], "knobs must be at least one"),
+        (["--knobs", "lr=1e-3"], "--knobs must go with --random or --tpe"),
+        (["--grid", "lr=1e-3", "--storage", "nonsense"], "the data base nonsense cannot be reached"),
+        (["--grid", "lr=1e-3", "--cell", "lstm/20", "lstm/50"], "must be for one cell, as in --cell irnn/20; got 2"),
+        (["--grid", "lr=1e-3", "--ray", "127.0.0.1:1"], "there is no Ray cluster at '127.0.0.1:1'"),
+    ],
+)
+def test_bad_searches_end_in_one_line_before_anything_starts(words, message, tmp_path, capsys):
+    if "--ray" in words:
+        pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    cell = [] if "--cell" in words else ["--cell", "fast-weights/20"]
+    assert cli.run(["search", "table1", *cell, *words, "--runs", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert not list(tmp_path.glob("studies/*/*"))
+
+
+def test_a_study_of_another_experiment(tmp_path, capsys):
+    words = ["search", "table1", "--grid", "lr=1e-3", "pairs=1", "examples=300", "epochs=1", "--runs", str(tmp_path)]
+    assert cli.run([*words, "--cell", "fast-weights/20", "--study", "mine"]) == 0
+    assert cli.run([*words, "--cell", "lstm/20", "--study", "mine"]) == 1
+    assert "the study 'mine' is of something else: its experiment was" in capsys.readouterr().err
+    assert cli.run(["search", "show", "mine", "--runs", str(tmp_path), "--results", str(tmp_path / "shown")]) == 0
+    assert "Study mine: 1 trials" in capsys.readouterr().out
+    assert (tmp_path / "shown" / "search-mine.html").exists()
+    assert cli.run(["search", "show", "yours", "--runs", str(tmp_path)]) == 1
+    assert "there is no study 'yours'" in capsys.readouterr().err
+
+
+def test_knobs_of_the_run_and_of_its_recipe():
+    base = table1.config(Cell("fast-weights", 20), table1.TUNED["fast-weights/20"], 0)
+    run = studies.with_knobs(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
+    assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)
+    assert run.training.clip == base.training.clip

@@ -1,0 +1,207 @@
+"""Searches: what is tried, that it is tried once, and that a study is never mistaken for another."""
+
+import os
+import subprocess
+import sys
+
+import jobs
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from fastweights.training import search
+from fastweights.training.search import Knob, Plan, Tried, parse_knob
+from fastweights.training.workers import Job, Outcomes, Workers
+
+LR, CLIP = Knob("lr", (1e-3, 1e-2)), Knob("clip", (1, 2, 3))
+GRID = Plan((LR, CLIP))
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return f"sqlite:///{tmp_path}/studies.sqlite"
+
+
+def make_job(name, setting, path):
+    return Job(name, jobs.parabola, {"setting": setting})
+
+
+def run(study, plan, tmp_path, make_job=make_job):
+    return search.run(study, plan, tmp_path, make_job, Workers(1))
+
+
+def in_this_process(work, workers, describe, *, total, hopeless, over):
+    """As `run_all`, but without the processes, which take seconds to start."""
+    outcomes = Outcomes()
+    for job in work:
+        try:
+            outcomes.results[job.name] = job.function(**job.arguments, tell=lambda progress: None)
+            over(job, "done", outcomes.results[job.name])
+        except ValueError as error:
+            outcomes.failures[job.name] = str(error)
+            over(job, "failed", str(error))
+    assert len(outcomes.results) + len(outcomes.failures) <= total
+    return outcomes
+
+
+@pytest.fixture(autouse=True)
+def _fast(request, monkeypatch):
+    if "processes" not in request.fixturenames:
+        monkeypatch.setattr(search, "run_all", in_this_process)
+
+
+@pytest.fixture
+def processes():
+    """Real ones."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr", "a knob must be written as name=value,value or name=low..high; got 'lr'"),
+        ("=1", "a knob must be written as"),
+        ("lr=", "a knob must be written as"),
+        ("lr=1,1", "lr must have different values; got '1,1'"),
+        ("lr=1,,2", "a knob must not have empty values"),
+        ("lr=2..1", r"lr must go from a number to a larger one; got '2..1'"),
+        ("lr=a..b", "lr must go from a number to a larger one"),
+    ],
+)
+def test_knobs_that_are_none(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_knob(text)
+
+
+def test_knobs_have_the_kinds_that_people_mean():
+    assert parse_knob("x=2,2.5,yes,true,False").values == (2, 2.5, "yes", True, False)
+    assert str(parse_knob("x=1,2.5")) == "x=1,2.5"
+    assert str(parse_knob("x=1..5")) == "x=1..5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((),), "knobs must be at least one"),
+        (((LR, LR),), "knobs must be named once each; got lr, lr"),
+        (((Knob("lr", (), 1.0, 2.0),),), "a grid must have values, not ranges; got lr=1.0..2.0"),
+        (((LR,), "random"), "trials must be at least 1, got 0"),
+    ],
+)
+def test_plans_that_are_none(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(*arguments)
+
+
+def test_settings_drawn_at_random_are_the_same_for_a_seed_and_within_their_ranges():
+    knobs = (LR, Knob("rate", (), 1e-4, 1.0), Knob("steps", (), 1, 3), Knob("decay", (), 0.5, 0.9))
+    drawn = Plan(knobs, "random", 200, seed=1).settings()
+    assert drawn == Plan(knobs, "random", 200, seed=1).settings()
+    assert drawn != Plan(knobs, "random", 200, seed=2).settings()
+    assert {setting["steps"] for setting in drawn} == {1, 2, 3}
+    assert all(0.5 <= setting["decay"] <= 0.9 and 1e-4 <= setting["rate"] <= 1 for setting in drawn)
+    low = sum(setting["rate"] < 1e-2 for setting in drawn)  # half, on a logarithmic scale
+    assert 70 < low < 130
+
+
+def test_a_grid_is_tried_once(storage, tmp_path):
+    study = search.open_study("grid", storage, GRID, {"task": "t"})
+    outcomes = run(study, GRID, tmp_path)
+    assert len(outcomes.results) == 6
+    again = search.open_study("grid", storage, GRID, {"task": "t"})
+    assert run(again, GRID, tmp_path).results == {}
+    best = search.finished(again)[0]
+    assert best == Tried(0.0, {"lr": 1e-2, "clip": 2})
+    assert len(search.finished(again)) == 6
+
+
+def test_one_that_fails_is_tried_again_at_the_next_start(storage, tmp_path):
+    def failing(name, setting, path):
+        return Job(
+            name,
+            jobs.fail if setting["clip"] == 3 else jobs.parabola,
+            {} if setting["clip"] == 3 else {"setting": setting},
+        )
+
+    study = search.open_study("grid", storage, GRID, {})
+    assert len(run(study, GRID, tmp_path, failing).failures) == 2
+    again = search.open_study("grid", storage, GRID, {})
+    assert sorted(run(again, GRID, tmp_path).results) == ["lr=0.001,clip=3", "lr=0.01,clip=3"]
+    assert len(search.finished(again)) == 6
+
+
+def test_one_whose_process_is_gone_is_taken_over_and_one_that_lives_is_not(storage, tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    study = search.open_study("grid", storage, GRID, {})
+    for process in (gone.pid, os.getppid()):
+        trial = search._ask(study, GRID)
+        trial.set_user_attr("owner", [search.platform.node(), process])
+    again = search.open_study("grid", storage, GRID, {})
+    assert len(run(again, GRID, tmp_path).results) == 5
+    running = again.get_trials(states=(TrialState.RUNNING,))
+    assert [trial.user_attrs["owner"][1] for trial in running] == [os.getppid()]
+
+
+def test_one_of_another_machine_is_taken_over_when_nobody_holds_its_folder(storage, tmp_path, monkeypatch):
+    study = search.open_study("grid", storage, GRID, {})
+    search._ask(study, GRID).set_user_attr("owner", ["elsewhere", 1])
+    assert len(run(search.open_study("grid", storage, GRID, {}), GRID, tmp_path).results) == 5
+    monkeypatch.setattr(search, "STALE_SECONDS", -1.0)
+    assert len(run(search.open_study("grid", storage, GRID, {}), GRID, tmp_path).results) == 1
+
+
+def test_tpe_looks_where_it_was_good(storage, tmp_path):
+    plan = Plan((Knob("lr", (), 1e-5, 1.0), Knob("clip", (), 0.0, 10.0)), "tpe", 40)
+    study = search.open_study("tpe", storage, plan, {})
+    run(study, plan, tmp_path)
+    away = [abs(trial.params["clip"] - 2) for trial in study.get_trials()]
+    assert len(away) == 40
+    assert sum(away[-10:]) < 0.7 * sum(away[:10])
+    assert run(search.open_study("tpe", storage, plan, {}), plan, tmp_path).results == {}
+
+
+def test_hopeless_trials_are_stopped(processes, storage, tmp_path):
+    plan = Plan((Knob("clip", tuple(range(6))),), prune=True)
+    study = search.open_study("pruned", storage, plan, {})
+
+    def job(name, setting, path):
+        return Job(name, jobs.slow, {"value": float(setting["clip"])})
+
+    outcomes = run(study, plan, tmp_path, job)
+    assert outcomes.failures == {}
+    assert outcomes.stopped
+    assert "clip=0" in outcomes.results
+    pruned = study.get_trials(states=(TrialState.PRUNED,))
+    assert [f"clip={trial.params['clip']}" for trial in pruned] == outcomes.stopped
+    assert run(search.open_study("pruned", storage, plan, {}), plan, tmp_path, job).results == {}  # nor tried again
+
+
+def test_a_study_of_another_experiment(storage):
+    search.open_study("study", storage, GRID, {"task": "retrieval"})
+    with pytest.raises(
+        ValueError, match="the study 'study' is of something else: its experiment was .*'retrieval'.* --study"
+    ):
+        search.open_study("study", storage, GRID, {"task": "glimpses"})
+    with pytest.raises(ValueError, match="its knobs was"):
+        search.open_study("study", storage, Plan((LR,)), {"task": "retrieval"})
+
+
+@pytest.mark.parametrize("url", ["sqlite:////proc/studies.sqlite", "postgresql://nobody@127.0.0.1:1/none", "nonsense"])
+def test_a_data_base_out_of_reach(url):
+    with pytest.raises(ValueError, match=f"the data base {url} cannot be reached: "):
+        search.open_study("study", url, GRID, {})
+
+
+def test_what_others_tried_is_recorded_once_and_knobs_are_weighed(storage):
+    tried = [
+        Tried(abs(lr - 3e-3) * 1000 + 0.01 * clip, {"lr": lr, "clip": clip})
+        for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+        for clip in (0.5, 1.0, 5.0)
+    ]
+    for _ in range(2):
+        search.record("others", storage, [*tried, Tried(float("inf"), {"lr": 1e-3, "clip": 9.0})])
+    (study,) = search.load_studies(storage)
+    assert len(search.finished(study)) == 16
+    worth = search.importances(study)
+    assert worth["lr"] > worth["clip"]
+    assert search.importances(optuna.create_study()) == {}

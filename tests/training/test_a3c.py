@@ -97,6 +97,37 @@ def test_a_worker_that_fails_ends_the_run_with_what_it_said(tmp_path):
         learn(tmp_path, recipe, Remember(moves=0))
 
 
+def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    told = tmp_path / "processes"
+    monkeypatch.setenv("TELL_PROCESS", str(told))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam", workers=2)
+        removed = []
+
+        def tell(progress):
+            if progress.done > 10_000 and len(told.read_text().splitlines()) == 2 and not removed:
+                removed.append(progress.done)
+                cluster.remove_node(node, allow_graceful=False)
+                cluster.add_node(num_cpus=1)
+
+        result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, tell=tell)
+    finally:
+        sys.modules["ray"].shutdown()
+        cluster.shutdown()
+    assert removed
+    assert result["deaths"] == 1
+    assert result["greedy_reward"] == 1.0
+    assert result["frames"] >= recipe.frames
+    assert len(set(told.read_text().splitlines())) >= 3
+
+
 PROGRAM = """
 import sys
 import torch

@@ -1,5 +1,6 @@
 """`train`: a single run."""
 
+import functools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -54,17 +55,20 @@ def train_catch(
     config: Annotated[catch.Catch, tyro.conf.arg(name="")] = catch.Catch(),  # noqa: B008
     *,
     out: Path | None = None,
+    ray: str | None = None,
 ) -> int:
     """Train one agent to play Catch by A3C; the same command goes on where it was stopped.
 
     Args:
         out: the run folder; by default one in runs/ named after game, core and seed.
+        ray: let the workers play on the Ray cluster at this address, "auto" for that of this machine.
     """
     torch.set_num_threads(1)
     name = catch.name_of((config.size, config.visible), config.core)
     folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
     with Board(1) as board:
-        result = catch.train(config, folder, command(), lambda progress: board.update(str(folder), progress))
+        tell = functools.partial(board.update, str(folder))
+        result = catch.train(config, folder, command(), tell, ray)
     print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {catch.describe(result)}")
     if result["stopped"] == "diverged":
         print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)

@@ -100,12 +100,16 @@ class Catch:
 
 
 def train(
-    config: Catch, path: Path, command: str, tell: Callable[[Any], None] = lambda progress: None
+    config: Catch,
+    path: Path,
+    command: str,
+    tell: Callable[[Any], None] = lambda progress: None,
+    ray: str | None = None,
 ) -> dict[str, Any]:
     """Learn in a run folder, or go on with what was begun there: see `a3c.learn`."""
     folder = RunFolder(path)
     with folder.opened(config.settings(), command):
-        return a3c.learn(config, config.training, folder, seed=config.seed, tell=tell)
+        return a3c.learn(config, config.training, folder, seed=config.seed, ray=ray, tell=tell)
 
 
 def train_for_reward(config: Catch, path: Path, command: str, tell: Callable[[Any], None]) -> dict[str, float]:

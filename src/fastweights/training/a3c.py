@@ -5,6 +5,7 @@ with the weights it played with, and changes the shared weights, which others ma
 alone is the synchronous algorithm, the same to the last bit for the same seed, and needs no processes.
 """
 
+import functools
 import math
 import multiprocessing
 import signal
@@ -24,7 +25,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from .files import BadFileError
 from .progress import Progress
 from .runs import RunError, RunFolder
-from .workers import end_with_parent
+from .workers import connect, end_with_parent
 
 WINDOWS = 200  # measurements in a run
 MOST_DEATHS = 20  # of workers, before a run is given up
@@ -145,29 +146,35 @@ def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> T
     return found
 
 
-def play_and_learn(game: Game, recipe: Recipe, shared: Shared, seed: int) -> Iterator[Played]:
-    """One worker: an update of the shared weights at each step, until all frames are played."""
-    generator = torch.Generator().manual_seed(seed)
-    net, games = game.make_net(), game.make_games(recipe.games, seed)
-    state: Any = None
-    screens = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1)
-    reset = torch.ones(recipe.games, dtype=torch.bool)
-    while int(shared.counts[0]) < recipe.frames:
-        vector_to_parameters(shared.weights.clone(), net.parameters())
-        player = game.make_player(net, state)
+class Worker:
+    """One that plays games of its own, and says what the weights it played with would have to become."""
+
+    def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
+        self.game, self.recipe = game, recipe
+        self.generator = torch.Generator().manual_seed(seed)
+        self.net, self.games = game.make_net(), game.make_games(recipe.games, seed)
+        self.state: Any = None
+        self.screens = torch.as_tensor(self.games.reset(seed=seed)[0]).flatten(1)
+        self.reset = torch.ones(recipe.games, dtype=torch.bool)
+
+    def play(self, weights: Tensor) -> tuple[Tensor, Played]:
+        """The gradient of some moves, and what they were."""
+        recipe, net, screens, reset = self.recipe, self.net, self.screens, self.reset
+        vector_to_parameters(weights, net.parameters())
+        player = self.game.make_player(net, self.state)
         seen, resets, actions, rewards, ended = [], [], [], [], []
         for _ in range(recipe.steps):
             logits, _ = player(screens, reset)
-            action = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+            action = torch.multinomial(logits.softmax(-1), 1, generator=self.generator).squeeze(1)
             seen.append(screens)
             resets.append(reset)
             actions.append(action)
-            observed, reward, terminated, truncated, _ = games.step(action.numpy())
+            observed, reward, terminated, truncated, _ = self.games.step(action.numpy())
             screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
             rewards.append(torch.as_tensor(reward, dtype=torch.float32))
             ended.append(reset)
         all_ended, all_rewards = torch.stack(ended), torch.stack(rewards)
-        logits, values, after = net(torch.stack(seen), state, torch.stack(resets))
+        logits, values, after = net(torch.stack(seen), self.state, torch.stack(resets))
         with torch.no_grad():
             # Where the last move ended an episode nothing is to come, and nothing is asked.
             to_come = torch.zeros(recipe.games) if reset.all() else net(screens[None], after, reset[None])[1][0]
@@ -181,13 +188,21 @@ def play_and_learn(game: Game, recipe: Recipe, shared: Shared, seed: int) -> Ite
         loss.backward()
         norm = nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf)
         if not math.isfinite(norm):
-            raise DivergedError(f"the gradient became {norm.item()} after {int(shared.counts[0])} frames")
+            raise DivergedError(f"the gradient became {norm.item()}")
         grad = parameters_to_vector([_gradient(parameter) for parameter in net.parameters()])
+        self.screens, self.reset, self.state = screens, reset, None if reset.all() else _detached(after)
         episodes = int(all_ended.sum())
         frames = recipe.steps * recipe.games + episodes  # an episode has a frame more than it has moves
-        shared.change(grad, recipe, frames)
-        state = None if reset.all() else _detached(after)
-        yield Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
+        return grad, Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
+
+
+def play_and_learn(game: Game, recipe: Recipe, shared: Shared, seed: int) -> Iterator[Played]:
+    """One worker: an update of the shared weights at each step, until all frames are played."""
+    worker = Worker(game, recipe, seed)
+    while int(shared.counts[0]) < recipe.frames:
+        grad, played = worker.play(shared.weights.clone())
+        shared.change(grad, recipe, played.frames)
+        yield played
 
 
 @torch.no_grad()
@@ -224,6 +239,12 @@ class _Position:
         self.entropy += played.entropy
         self.value_error += played.value_error
 
+    def died(self) -> None:
+        """A worker did."""
+        self.deaths += 1
+        if self.deaths > MOST_DEATHS:
+            raise RunError(f"workers died {self.deaths} times, the run is given up: the same command goes on")
+
     def close_window(self) -> dict[str, float]:
         """What was measured in it; the next begins."""
         self.window += 1
@@ -239,6 +260,7 @@ def learn(
     folder: RunFolder,
     *,
     seed: int,
+    ray: str | None = None,
     checkpoint_seconds: float = 30.0,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any]:
@@ -246,6 +268,9 @@ def learn(
 
     A worker that dies is replaced, and nothing is lost but what it was playing. A gradient that is not a number ends
     the run as "diverged", with the last checkpoint kept.
+
+    Args:
+        ray: the address of a Ray cluster on which the workers are to play; the weights stay here.
     """
     done = folder.result
     if done is not None:
@@ -265,7 +290,8 @@ def learn(
 
     stopped = "finished"
     try:
-        for played in _all_played(game, recipe, shared, at, seed):
+        all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
+        for played in all_played(game, recipe, shared, at, seed):
             at.add(played)
             now = time.monotonic()
             if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
@@ -317,7 +343,7 @@ def _seed_of(seed: int, worker: int, shared: Shared) -> int:
     return seed + 1_000 * (worker + 1) + 1_000_003 * int(shared.counts[0])
 
 
-def _all_played(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int) -> Iterator[Played]:
+def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int) -> Iterator[Played]:
     """Every update, of whichever worker."""
     if recipe.workers == 1:
         yield from play_and_learn(game, recipe, shared, _seed_of(seed, 0, shared))
@@ -354,15 +380,64 @@ def _all_played(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed:
                 if kind == "failed":
                     raise RunError(f"a worker failed: {value}")
                 if kind == "died":
-                    at.deaths += 1
-                    if at.deaths > MOST_DEATHS:
-                        raise RunError(f"workers died {at.deaths} times, the run is given up: the same command goes on")
+                    at.died()
                     start(worker)
     finally:
         for _, process in running.values():
             process.kill()
         for _, process in running.values():
             process.join()
+
+
+def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int, address: str) -> Iterator[Played]:
+    """The same with workers that are actors on a cluster. They are sent weights, and send gradients."""
+    ray = connect(address)
+    actor, running = ray.remote(num_cpus=1)(_Actor), {}
+
+    def start(worker: int) -> None:
+        player = actor.remote(game, recipe, _seed_of(seed, worker, shared))
+        running[player.play.remote(shared.weights.clone())] = worker, player
+
+    try:
+        for worker in range(recipe.workers):
+            start(worker)
+        while int(shared.counts[0]) < recipe.frames:
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            worker, player = running.pop(ready)
+            try:
+                grad, played = ray.get(ready)
+            except ray.exceptions.ActorDiedError as error:
+                if error.actor_init_failed:
+                    raise RunError(f"a worker failed: {' '.join(str(error).split())[-300:]}") from error
+                at.died()
+                start(worker)
+                continue
+            except (ray.exceptions.NodeDiedError, ray.exceptions.ActorUnavailableError):
+                at.died()
+                start(worker)
+                continue
+            if grad is None:
+                raise DivergedError(played)
+            shared.change(grad, recipe, played.frames)
+            running[player.play.remote(shared.weights.clone())] = worker, player
+            yield played
+    finally:
+        for _, player in running.values():
+            ray.kill(player)
+
+
+class _Actor(Worker):
+    """A worker on a cluster."""
+
+    def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
+        torch.set_num_threads(1)
+        super().__init__(game, recipe, seed)
+
+    def play(self, weights: Tensor) -> Any:
+        try:
+            return super().play(weights.clone())  # what Ray gives cannot be written to
+        except DivergedError as error:
+            return None, str(error)
 
 
 def _work(game: Game, recipe: Recipe, shared: Shared, seed: int, pipe: Connection) -> None:

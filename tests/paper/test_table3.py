@@ -69,6 +69,7 @@ def test_a_quick_look_end_to_end(faces, tmp_path, monkeypatch, capsys):
     assert f"| convnet | 200 | {100 - entries[0]['test_error_mean']:.2f} ± 0.00 |" in page
     assert "| view | convnet | linear |" in page
     assert "| no flash |" in page
+    assert "A quick look" in page
     for picture in ("table3-confusion-rendered-20.png", "table3-faces-rendered-20.png"):
         assert f"({picture})" in page
         assert (results / picture).stat().st_size > 10_000
@@ -91,6 +92,15 @@ def test_where_nets_err():
     expected = torch.tensor([[2 * third, third, 0], [0, 0, 0], [0, 0, 100]])
     torch.testing.assert_close(table3.confusion(labels, said, 3), expected)
     assert table3.accuracy_by(torch.tensor([1, 1, 0, 1]), said == labels, 3) == pytest.approx([0, 100, 0])
+
+
+def test_without_the_faces_there_is_still_the_table(faces, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table3, "QUICK_EPOCHS", 1)
+    assert table3.reproduce([Cell("linear", 200)], "rendered-20", tmp_path, Workers(1), "", seeds=1, quick=True) == {}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    assert table3.publish(tmp_path, tmp_path / "results", quick=True)
+    assert "without the faces there is less to show" in capsys.readouterr().err
+    assert "| linear |" in (tmp_path / "results" / "table3.md").read_text()
 
 
 def test_nothing_to_publish(tmp_path, capsys):

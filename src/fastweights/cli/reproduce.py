@@ -100,10 +100,7 @@ def reproduce_table3(
     number = seeds if seeds is not None else 1 if quick else table3.SEEDS
     chosen = parse(cells, table3.CELLS)
     failures = table3.reproduce(chosen, which, work.runs, work.crew, command(), seeds=number, quick=quick)
-    if quick:
-        table3.publish(work.runs, work.runs / table3.experiment(which), [which])
-    else:
-        table3.publish(work.runs, work.results)
+    table3.publish(work.runs, work.runs / table3.experiment(which) if quick else work.results, quick)
     return say_failures(failures)
 
 

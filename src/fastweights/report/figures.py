@@ -185,7 +185,7 @@ def film(episodes: Sequence[tuple[Any, Any, Any, float]], path: Path, per_second
 def confusion(matrices: Mapping[str, Sequence[Sequence[float]]], classes: Sequence[str]) -> Figure:
     """Side by side, which class (rows) was taken for which (columns), in percent of the row."""
     figure, axes = pyplot.subplots(
-        1, len(matrices), figsize=(3.2 * len(matrices) + 0.6, 3.6), layout="constrained", squeeze=False
+        1, len(matrices), figsize=(3.2 * len(matrices) + 1, 4.6), layout="constrained", squeeze=False
     )
     for axis, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
         axis.imshow(matrix, cmap="Blues", vmin=0, vmax=100)

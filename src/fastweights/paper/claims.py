@@ -14,6 +14,7 @@ from ..tasks.retrieval import sample
 from ..training.files import write_json
 from ..training.workers import Workers
 from .cells import Cell, Planned, finished, summary, train_all, write_page
+from .cells import curves as curves_of
 from .retrieval import Retrieval
 from .table1 import TUNED, Setting, config, curves
 
@@ -179,7 +180,13 @@ def publish(runs: Path, results: Path) -> bool:
             if entry["claim"] == claim
         ]
         if body:
-            sections.append(pages.Section(claim.capitalize(), header=header, rows=body))
+            known = variants()[claim]
+            groups = curves_of({name: folder_of(runs, claim, name) for name in known}, "validation_error")
+            figure = figures.curves(groups, "validation_error", "validation error")
+            figure.axes[0].set_yscale("log")
+            figure = figures.finish(figure, f"Fast weights, 50 units: {claim}")
+            picture = figures.save(figure, results / f"claims-{claim.replace(' ', '-')}.png")[0]
+            sections.append(pages.Section(claim.capitalize(), header=header, rows=body, figure=picture))
     if any(entry["claim"] == "inner steps" for entry in entries):
         text = (
             "Before any training, at the query: how many times longer what the memory answers is than the input z, at "

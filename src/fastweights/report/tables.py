@@ -36,14 +36,14 @@ def rows(entries: Sequence[Entry], *, usual: str = "tuned") -> list[tuple[str, .
 
 
 def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """As Markdown.
+    r"""As Markdown.
 
-    >>> print(markdown(("a", "b"), [("1", "2")]))
-    | a | b |
+    >>> print(markdown(("a", "|b|"), [("1", "2")]))
+    | a | \|b\| |
     |---|---|
     | 1 | 2 |
     """
-    lines = ["| " + " | ".join(row) + " |" for row in (header, *body)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *body)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 

@@ -116,6 +116,21 @@ class Search:
         return self.folder / cell.folder / name
 
 
+def rate_search(folder: Path, rates: Sequence[float], epochs: int, make: Callable[[Cell, float], Config]) -> Search:
+    """A search for the learning rates of cells: each is tried in a short run of its own."""
+    return Search(folder, lambda cell: {f"lr-{lr:g}": make(cell, lr) for lr in rates}, (epochs,), 1)
+
+
+def rates_found(search: Search, rates: Sequence[float], cells: Sequence[Cell]) -> dict[str, Any]:
+    """What such a search tried and chose, by cell; cells that are not finished are left out."""
+    found, named = {}, {f"lr-{lr:g}": lr for lr in rates}
+    for cell in cells:
+        trials = [{"lr": named[trial.pop("trial")], **trial} for trial in search.found(cell)]
+        if len(trials) == len(named):
+            found[str(cell)] = {"chosen": trials[0]["lr"], "trials": trials}
+    return found
+
+
 def standing(path: Path, until: int) -> dict[str, float | None] | None:
     """The best epoch of a run up to this one, by validation loss; None if it has not got that far."""
     folder = RunFolder(path)

@@ -13,7 +13,19 @@ from ..tasks import mnist
 from ..training.files import write_json
 from ..training.supervised import Recipe
 from ..training.workers import Workers
-from .cells import Cell, Planned, Search, curves, entry, finished, summary, train_all, write_page
+from .cells import (
+    Cell,
+    Planned,
+    Search,
+    curves,
+    entry,
+    finished,
+    rate_search,
+    rates_found,
+    summary,
+    train_all,
+    write_page,
+)
 from .glimpses import Glimpses, load_net, retrieved
 
 SIZES = (50, 100, 200)
@@ -82,22 +94,16 @@ def config(cell: Cell, recipe: str, lr: float, seed: int, epochs: int | None = N
 def search(runs: Path, recipe: str) -> Search:
     """The search for the learning rates of all cells."""
 
-    def trials(cell: Cell) -> dict[str, Glimpses]:
-        return {f"lr-{lr:g}": config(cell, recipe, lr, SEARCH_SEED, SEARCH_EPOCHS) for lr in LEARNING_RATES}
+    def make(cell: Cell, lr: float) -> Glimpses:
+        return config(cell, recipe, lr, SEARCH_SEED, SEARCH_EPOCHS)
 
-    return Search(runs / f"search-table2-{recipe}", trials, (SEARCH_EPOCHS,), 1)
+    return rate_search(runs / f"search-table2-{recipe}", LEARNING_RATES, SEARCH_EPOCHS, make)
 
 
 def chosen(runs: Path) -> dict[str, dict[str, Any]]:
     """What the search tried and chose, by recipe and cell: what `results/table2-search.json` has."""
-    found: dict[str, dict[str, Any]] = {}
-    rates = {f"lr-{lr:g}": lr for lr in LEARNING_RATES}
-    for recipe in RECIPES:
-        for cell in CELLS:
-            trials = [{"lr": rates[trial.pop("trial")], **trial} for trial in search(runs, recipe).found(cell)]
-            if len(trials) == len(rates):
-                found.setdefault(recipe, {})[str(cell)] = {"chosen": trials[0]["lr"], "trials": trials}
-    return found
+    found = {recipe: rates_found(search(runs, recipe), LEARNING_RATES, CELLS) for recipe in RECIPES}
+    return {recipe: cells for recipe, cells in found.items() if cells}
 
 
 def reproduce(

@@ -15,7 +15,7 @@ from ..tasks.faces.sets import Faces
 from ..training.files import write_json
 from ..training.supervised import Recipe
 from ..training.workers import Workers
-from .cells import Cell, Planned, Search, entry, finished, train_all, write_page
+from .cells import Cell, Planned, Search, entry, finished, rate_search, rates_found, train_all, write_page
 from .glimpses import Data, Glimpses, load_net
 
 UNITS = 200
@@ -52,20 +52,15 @@ def config(cell: Cell, data: Data, lr: float, seed: int, epochs: int) -> Glimpse
 def search(runs: Path, data: Data) -> Search:
     """The search for the learning rates of all cells."""
 
-    def trials(cell: Cell) -> dict[str, Glimpses]:
-        return {f"lr-{lr:g}": config(cell, data, lr, SEARCH_SEED, SEARCH_EPOCHS) for lr in LEARNING_RATES}
+    def make(cell: Cell, lr: float) -> Glimpses:
+        return config(cell, data, lr, SEARCH_SEED, SEARCH_EPOCHS)
 
-    return Search(runs / f"search-table3-{data}", trials, (SEARCH_EPOCHS,), 1)
+    return rate_search(runs / f"search-table3-{data}", LEARNING_RATES, SEARCH_EPOCHS, make)
 
 
 def chosen(runs: Path, data: Data) -> dict[str, Any]:
     """What the search tried and chose, by cell: what `results/table3-search.json` has."""
-    found, rates = {}, {f"lr-{lr:g}": lr for lr in LEARNING_RATES}
-    for cell in CELLS:
-        trials = [{"lr": rates[trial.pop("trial")], **trial} for trial in search(runs, data).found(cell)]
-        if len(trials) == len(rates):
-            found[str(cell)] = {"chosen": trials[0]["lr"], "trials": trials}
-    return found
+    return rates_found(search(runs, data), LEARNING_RATES, CELLS)
 
 
 def reproduce(

@@ -40,3 +40,7 @@ def slow(value, tell):
         tell(Progress(epoch, 7, epoch, "", 1.0, value))
         time.sleep(0.05)
     return {"value": value}
+
+
+def process(tell):
+    return os.getpid()

@@ -60,7 +60,7 @@ def test_a_search_whose_worker_and_then_all_of_it_is_killed_ends_with_the_same_t
     wait_for(tmp_path, 12, process)
     process.send_signal(signal.SIGKILL)
     _, said = process.communicate()
-    assert said.count("FAILED: its process was killed (SIGKILL)") == 1
+    assert said.count("FAILED: its process was killed (SIGKILL)") <= 1  # 0: it was between two runs
     finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("studies/*/*/result.json")}
     assert 12 <= len(finished) < 24
     process = start(tmp_path)

@@ -1,6 +1,7 @@
 """Runs side by side: one that fails or dies does not stop the others, and all is told."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,26 @@ def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
     said = capsys.readouterr().err.splitlines()
     assert "double 2: got 4" in said
     assert "dies: FAILED: its process was killed (SIGKILL)" in said
+
+
+def test_one_that_dies_while_it_has_nothing_to_do_is_replaced():
+    pids = []
+
+    def work():
+        yield Job("first", jobs.process)
+        os.kill(pids[0], signal.SIGKILL)
+        while _alive(pids[0]) or len(os.listdir(f"/proc/{pids[0]}/task")) > 1:
+            time.sleep(0.01)
+        yield Job("second", jobs.process)
+
+    outcomes = run_all(work(), Workers(1), total=2, over=lambda job, kind, value: pids.append(value))
+    assert outcomes.failures == {}
+    assert outcomes.results["first"] == pids[0] != outcomes.results["second"]
+
+
+def test_a_process_does_one_job_after_the_other():
+    outcomes = run_all([Job(name, jobs.process) for name in "abc"], Workers(1))
+    assert len(set(outcomes.results.values())) == 1
 
 
 def test_one_thread_each():

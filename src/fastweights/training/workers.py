@@ -106,19 +106,26 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
     """A process does one job after the other: starting one takes seconds."""
     context = multiprocessing.get_context("spawn")
     idle: list[tuple[Connection, BaseProcess]] = []
+    process: BaseProcess
     running: dict[Connection, tuple[Job, BaseProcess]] = {}
     try:
         while True:
             while len(running) < workers.count and (job := next(jobs, None)) is not None:
-                if not idle:
-                    ours, theirs = context.Pipe()
-                    process: BaseProcess = context.Process(target=_work, args=(theirs,), daemon=True)
+                while idle:
+                    pipe, process = idle.pop()
+                    try:
+                        pipe.send(job)
+                        break
+                    except (BrokenPipeError, ConnectionResetError):  # it died while it had nothing to do
+                        pipe.close()
+                        process.join()
+                else:
+                    pipe, theirs = context.Pipe()
+                    process = context.Process(target=_work, args=(theirs,), daemon=True)
                     process.start()
                     theirs.close()
-                    idle.append((ours, process))
-                pipe, process = idle.pop()
+                    pipe.send(job)
                 running[pipe] = job, process
-                pipe.send(job)
             if not running:
                 return
             pipe = next(each for each in wait(list(running)) if isinstance(each, Connection))

@@ -142,6 +142,15 @@ def test_one_whose_process_is_gone_is_taken_over_and_one_that_lives_is_not(stora
     assert [trial.user_attrs["owner"][1] for trial in running] == [os.getppid()]
 
 
+def test_what_two_machines_put_into_a_study_at_once_is_tried_once(storage, tmp_path):
+    study = search.open_study("grid", storage, GRID, {})
+    for setting in GRID.settings():
+        study.enqueue_trial(setting)
+    assert len(run(study, GRID, tmp_path).results) == 6
+    assert len(search.finished(study)) == 6
+    assert run(search.open_study("grid", storage, GRID, {}), GRID, tmp_path).results == {}
+
+
 def test_one_of_another_machine_is_taken_over_when_nobody_holds_its_folder(storage, tmp_path, monkeypatch):
     study = search.open_study("grid", storage, GRID, {})
     search._ask(study, GRID).set_user_attr("owner", ["elsewhere", 1])
@@ -190,6 +199,14 @@ def test_a_study_of_another_experiment(storage):
 def test_a_data_base_out_of_reach(url):
     with pytest.raises(ValueError, match=f"the data base {url} cannot be reached: "):
         search.open_study("study", url, GRID, {})
+
+
+def test_a_password_is_not_shown():
+    with pytest.raises(
+        ValueError, match=r"the data base postgresql://me:\*\*\*@127.0.0.1:1/none cannot be reached"
+    ) as caught:
+        search.open_study("study", "postgresql://me:secret@127.0.0.1:1/none", GRID, {})
+    assert "secret" not in str(caught.value)
 
 
 def test_what_others_tried_is_recorded_once_and_knobs_are_weighed(storage):

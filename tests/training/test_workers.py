@@ -27,6 +27,11 @@ def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
     assert "dies: FAILED: its process was killed (SIGKILL)" in said
 
 
+def test_nothing_is_said_at_the_end(capfd):
+    run_all([Job("double", jobs.double, {"number": 1})], Workers(1))
+    assert capfd.readouterr().err == "double: 2\n"
+
+
 def test_one_that_dies_while_it_has_nothing_to_do_is_replaced():
     pids = []
 

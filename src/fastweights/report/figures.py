@@ -1,5 +1,6 @@
 """Figures, as PNG and SVG."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
     written = []
     for suffix in (".png", ".svg"):
         target = path.with_suffix(suffix)
-        temporary = target.with_name(f".{target.stem}{suffix}")
+        temporary = target.with_name(f".{target.stem}-{os.getpid()}{suffix}")
         metadata = {"Date": None} if suffix == ".svg" else None
         figure.savefig(temporary, dpi=150, metadata=metadata)
         temporary.replace(target)
@@ -160,7 +161,7 @@ def film(episodes: Sequence[tuple[Any, Any, Any, float]], path: Path, per_second
     """
     figure, axes = pyplot.subplots(1, 3, figsize=(8, 3.1), layout="constrained")
     writer = PillowWriter(fps=per_second)
-    temporary = path.with_name(f".{path.name}")
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with writer.saving(figure, temporary, dpi=80):
         for number, (screens, seen, attention, reward) in enumerate(episodes, 1):

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import random
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from .progress import Progress
 from .runs import RunFolder
@@ -157,7 +158,7 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
     facts = json.loads(json.dumps(facts))
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=2) if plan.prune else optuna.pruners.NopPruner()
     with _reached(storage):
-        study = optuna.create_study(study_name=name, storage=storage, pruner=pruner, load_if_exists=True)
+        study = _create(name, storage, pruner)
         there = study.user_attrs.get("facts")
         if there is None:
             study.set_user_attr("facts", facts)
@@ -177,6 +178,16 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
     return study
 
 
+def _create(name: str, storage: str, pruner: optuna.pruners.BasePruner) -> optuna.Study:
+    """A study, new or as it was left. Others may be making the tables of the same data base at this moment."""
+    for patience in (2.0, 5.0):
+        try:
+            return optuna.create_study(study_name=name, storage=storage, pruner=pruner, load_if_exists=True)
+        except (IntegrityError, ProgrammingError):
+            time.sleep(patience)
+    return optuna.create_study(study_name=name, storage=storage, pruner=pruner, load_if_exists=True)
+
+
 def load_studies(storage: str) -> list[optuna.Study]:
     """All studies of a data base."""
     with _reached(storage):
@@ -192,7 +203,8 @@ def _reached(storage: str) -> Iterator[None]:
         yield
     except (SQLAlchemyError, ImportError) as error:
         why = " ".join(str(error).split())[:200]
-        raise ValueError(f"the data base {storage} cannot be reached: {why}") from error
+        shown = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", storage)  # without its password
+        raise ValueError(f"the data base {shown} cannot be reached: {why}") from error
 
 
 def run(
@@ -238,18 +250,22 @@ def run(
 def _ask(study: optuna.Study, plan: Plan) -> Trial | None:
     """A trial that nobody has yet; None if there is none left."""
     begun = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
-    waits = bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-    if not waits and (plan.sampler != "tpe" or len(study.get_trials(deepcopy=False, states=begun)) >= plan.size):
-        return None
-    trial = study.ask()
-    asked = study.get_trials(deepcopy=False)[trial.number]
-    if plan.sampler != "tpe" and "fixed_params" not in asked.system_attrs:
-        study.tell(trial, state=TrialState.FAIL)  # somebody else took the last one meanwhile
-        return None
-    trial.set_user_attr("owner", [platform.node(), os.getpid()])
-    for knob in plan.knobs:
-        knob.suggest(trial)
-    return trial
+    while True:
+        waits = bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+        if not waits and (plan.sampler != "tpe" or len(study.get_trials(deepcopy=False, states=begun)) >= plan.size):
+            return None
+        trial = study.ask()
+        trial.set_user_attr("owner", [platform.node(), os.getpid()])
+        for knob in plan.knobs:
+            knob.suggest(trial)
+        others = [
+            other.params for other in study.get_trials(deepcopy=False, states=begun) if other.number < trial.number
+        ]
+        asked = study.get_trials(deepcopy=False)[trial.number]
+        if plan.sampler == "tpe" or ("fixed_params" in asked.system_attrs and trial.params not in others):
+            return trial
+        # Two machines put the same into the study at the same moment, or somebody took the last one meanwhile.
+        study.tell(trial, state=TrialState.FAIL)
 
 
 def _wait_again(study: optuna.Study, runs: Path) -> None:

@@ -175,7 +175,10 @@ def _work(pipe: Connection) -> None:
         pipe.send(("progress", progress))
 
     while True:
-        job = pipe.recv()
+        try:
+            job = pipe.recv()
+        except EOFError:  # there is nothing left to do
+            return
         try:
             pipe.send(("done", job.function(**job.arguments, tell=tell)))
         except Exception as error:

@@ -30,7 +30,7 @@ def reproduce_table1(
         quick: 15 epochs and one seed: a look, not a result.
     """
     chosen = parse(cells, table1.CELLS)
-    epochs, seeds = (QUICK_EPOCHS, seeds or 1) if quick else (None, seeds)
+    epochs, seeds = (QUICK_EPOCHS, 1 if seeds is None else seeds) if quick else (None, seeds)
     failures = table1.reproduce(chosen, work.runs, work.crew, command(), recipe=recipe, seeds=seeds, epochs=epochs)
     table1.publish(work.runs, work.runs / table1.experiment(recipe, epochs) if quick else work.results, epochs)
     return say_failures(failures)

@@ -95,7 +95,7 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
     plan = own.plan()
     if plan is not None:
         one = _one(cells, table1.CELLS)
-        config = table1.config(one, table1.TUNED[str(one)], table1.SEARCH_SEED)
+        config = table1.config(one, table1.TUNED.get(str(one), table1.GRID[0]), table1.SEARCH_SEED)
         return _search_own(f"own-table1-{one.folder}", plan, config, own, work)
     failures = table1.search(work.runs).run(parse(cells, table1.CELLS), work.crew, command())
     found = table1.chosen(work.runs)
@@ -150,9 +150,9 @@ def search_table3(
         cells: some of them, as in `fast-weights/200`; by default all.
         data: the faces; rendered ones are rendered if need be.
     """
+    plan = own.plan()
     if data == "rendered":
         render(rendered.Set(), work.workers)
-    plan = own.plan()
     if plan is not None:
         one = _one(cells, table3.CELLS)
         config = table3.config(one, data, table3.QUICK_LR, table3.SEARCH_SEED, table3.SEARCH_EPOCHS)

@@ -144,6 +144,8 @@ def reproduce(
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     plan = []
     for cell in cells:
+        if str(cell) not in TUNED:
+            raise ValueError(f"{cell} has not been tuned yet: fastweights search table1 --cells {cell}")
         for seed in range(seeds or SEEDS[cell.units]):
             run = literal(cell, seed) if recipe == "literal" else config(cell, TUNED[str(cell)], seed)
             if epochs is not None:

@@ -222,6 +222,7 @@ def run(
         make_job: of a trial's name, settings and folder; its result has what is to be small as "value".
     """
     trials: dict[str, Trial] = {}
+    reported: dict[str, int] = {}  # the last epoch of each
 
     def jobs() -> Iterator[Job]:
         while (trial := _ask(study, plan)) is not None:
@@ -233,6 +234,9 @@ def run(
         trial = trials[job.name]
         if not plan.prune or progress.value is None or not math.isfinite(progress.value):
             return False
+        if reported.get(job.name) == progress.epoch:
+            return False
+        reported[job.name] = progress.epoch
         trial.report(progress.value, progress.epoch)
         return trial.should_prune()
 
@@ -301,8 +305,8 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is somebody else's
+        pass
     return True
 
 

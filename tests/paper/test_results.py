@@ -1,13 +1,16 @@
 """The committed results: complete where they claim to be, chosen by validation, and not judged on a plateau."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from fastweights.paper import table1
+from fastweights.report import tables
 
-RESULTS = Path(__file__).parent.parent.parent / "results"
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "results"
 ENTRIES = json.loads((RESULTS / "table1.json").read_text())
 UPDATES_PER_EPOCH = 782
 PLATEAU = 30_000  # updates that an LSTM may spend on the floor before it solves the task
@@ -41,3 +44,21 @@ def test_the_settings_are_those_that_the_search_chose():
     found = json.loads((RESULTS / "table1-search.json").read_text())["cells"]
     chosen = {cell: table1.Setting(**what["chosen"]) for cell, what in found.items() if what["chosen"]}
     assert chosen == table1.TUNED
+
+
+def test_the_readme_has_the_same_numbers():
+    readme = (ROOT / "README.md").read_text()
+    for row in tables.rows([entry for entry in ENTRIES if entry["recipe"] == "tuned"]):
+        assert f"| {' | '.join(row[:6])} |" in readme
+
+
+def test_the_findings_have_the_same_numbers():
+    """All means and deviations of the inner steps and of settling are there, and no others."""
+    claims = json.loads((RESULTS / "claims.json").read_text())
+    told = re.findall(r"\d+\.\d\d ± \d+\.\d\d", (ROOT / "docs" / "findings.md").read_text())
+    found = [
+        f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}"
+        for entry in claims
+        if entry["claim"] != "robust"
+    ]
+    assert sorted(told) == sorted(found)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from fastweights import cli
+from fastweights.cli import options
 from fastweights.paper import studies, table1
 from fastweights.paper.cells import Cell
+from fastweights.training import search
 
 GRID = ["lr=1e-3,3e-3,1e-2", "clip=0.5,5", "input_range=0.1,1.0", "seed=0,1"]
 SMALL = ["pairs=1", "examples=300", "epochs=2"]
@@ -132,3 +134,13 @@ def test_knobs_of_the_run_and_of_its_recipe():
     run = studies.with_knobs(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
     assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)
     assert run.training.clip == base.training.clip
+
+
+def test_no_password_is_recorded_or_shown(monkeypatch, tmp_path, capsys):
+    address = f"sqlite://me:secret@/{tmp_path}/studies.sqlite"
+    monkeypatch.setattr(sys, "argv", ["fastweights", "search", "show", "--storage", address])
+    assert "secret" not in options.command()
+    monkeypatch.setattr(search, "load_studies", lambda storage: [])
+    with pytest.raises(ValueError, match="there is no study 'nothing' in sqlite://me:") as caught:
+        studies.show(address, tmp_path, tmp_path, ["nothing"])
+    assert "secret" not in str(caught.value)

@@ -118,6 +118,10 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
                 cluster.add_node(num_cpus=1)
 
         result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, tell=tell)
+        diverging = Recipe(lr=1e30, frames=10_000, games=16, steps=3, clip=0, optimizer="adam", workers=2)
+        diverged, _ = learn(tmp_path / "diverging", diverging, ray=cluster.address)
+        with pytest.raises(RunError, match=r"a worker failed: .*ValueError: moves must be at least 1"):
+            learn(tmp_path / "failing", diverging, Remember(moves=0), ray=cluster.address)
     finally:
         sys.modules["ray"].shutdown()
         cluster.shutdown()
@@ -126,6 +130,7 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
     assert result["greedy_reward"] == 1.0
     assert result["frames"] >= recipe.frames
     assert len(set(told.read_text().splitlines())) >= 3
+    assert diverged["stopped"] == "diverged"
 
 
 PROGRAM = """

@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from ..training.progress import Board, Progress
+from ..training.runs import without_passwords
 from ..training.workers import Workers
 
 RUNS = Path("runs")
@@ -20,7 +21,7 @@ RESULTS = Path("results")
 
 def command() -> str:
     """The command line, as it is recorded with what it made."""
-    return shlex.join(["fastweights", *sys.argv[1:]])
+    return without_passwords(shlex.join(["fastweights", *sys.argv[1:]]))
 
 
 @dataclass(frozen=True)

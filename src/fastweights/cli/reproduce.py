@@ -81,7 +81,7 @@ def reproduce_ablations(*, work: Works = HERE) -> int:
 def reproduce_table3(
     *,
     cells: tuple[str, ...] = (),
-    data: Literal["rendered", "multipie", "fer", "fer+"] = "rendered",
+    data: table3.FaceData = "rendered",
     seeds: int | None = None,
     quick: bool = False,
     work: Works = HERE,

@@ -9,6 +9,7 @@ import tyro
 
 from ..paper import catch, table1, table2, table3
 from ..paper.cells import Cell, parse
+from ..paper.run import train_on_validation
 from ..tasks.faces import rendered
 from ..training.files import write_json
 from .faces import render
@@ -60,13 +61,17 @@ PAPERS = Searching()
 
 
 def _search_own(
-    name: str, plan: "Plan", config: Any, own: Searching, work: Work, function: Callable[..., Any] | None = None
+    name: str,
+    plan: "Plan",
+    config: Any,
+    own: Searching,
+    work: Work,
+    function: Callable[..., dict[str, Any]] = train_on_validation,
 ) -> int:
     from ..paper import studies  # which is slow to load
 
     name = own.study or name
-    more = {} if function is None else {"function": function}
-    failures = studies.run(name, plan, config, work.runs, own.storage, work.crew, command(), **more)
+    failures = studies.run(name, plan, config, work.runs, own.storage, work.crew, command(), function)
     studies.show(own.storage, work.runs, work.runs / "studies", [name])
     return say_failures(failures)
 
@@ -79,11 +84,12 @@ def _one(cells: Sequence[str], known: Sequence[Cell]) -> Cell:
 
 
 def _record(experiment: str, found: Mapping[str, Any], knobs: Sequence[str], work: Work) -> None:
-    """Let `search show` show a search of the paper's, too."""
+    """Let `search show` show a search for the cells of a table, too."""
     from ..paper import studies  # which is slow to load
 
     for cell, what in found.items():
-        studies.record(f"{experiment}/{cell}", work.runs, what["trials"], knobs)
+        tried = [(trial["validation_loss"], {knob: trial[knob] for knob in knobs}) for trial in what["trials"]]
+        studies.record(f"{experiment}/{cell}", work.runs, tried)
 
 
 def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HERE) -> int:
@@ -140,7 +146,7 @@ def search_table2(
 def search_table3(
     *,
     cells: Cells = (),
-    data: Literal["rendered", "multipie", "fer", "fer+"] = "rendered",
+    data: table3.FaceData = "rendered",
     own: Searches = PAPERS,
     work: Works = HERE,
 ) -> int:
@@ -181,6 +187,8 @@ def search_catch(
         cores: some of them; for a search of your own, the first.
         games: size and visible frames; for a search of your own, the first.
     """
+    from ..paper import studies  # which is slow to load
+
     variants = [catch.variant(game) for game in games]
     if own.random and not own.knobs:
         trials, own = own.random, dataclasses.replace(own, random=0)
@@ -199,11 +207,8 @@ def search_catch(
     for name, tried in found.items():
         if tried:
             print(f"{name}: reward {tried[0]['final_reward']:.2f} with {tried[0]['setting']}")
+        studies.record(f"catch/{name}", work.runs, [(-trial["final_reward"], trial["setting"]) for trial in tried])
     write_json(work.results / "catch-search.json", {"command": command(), "trials": found})
-    for name, tried in found.items():
-        plain = [{**trial["setting"], "validation_loss": -trial["final_reward"]} for trial in tried]
-        if plain:
-            _record("catch", {name: {"trials": plain}}, list(tried[0]["setting"]), work)
     return say_failures(failures)
 
 

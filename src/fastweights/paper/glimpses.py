@@ -114,15 +114,15 @@ class Glimpses:
             return Looking(linear, None, self)
         if self.model == "convnet":
             kind = ConvNet if self.data in mnist.SOURCES else FaceConvNet
-            net = kind(self.units, patch=self.images.patch, classes=self.images.classes)
-            return Looking(net, None, self)
+            convnet = kind(self.units, patch=self.images.patch, classes=self.images.classes)
+            return Looking(convnet, None, self)
         schedule = self.make_schedule()
         core, options, obeys = self.model, None, self.obeys
         if self.model == "fast-weights":
             options = {name: getattr(self, name) for name in ("decay", "rate", "inner_steps", "settling")}
         elif self.model == "norm-rnn":
             core, options, obeys = "fast-weights", {"inner_steps": 0, "normalize_start": True}, ("integrate",)
-        looking = GlimpseNet(
+        net = GlimpseNet(
             core,
             self.units,
             pixels=self.images.patch**2,
@@ -132,7 +132,7 @@ class Glimpses:
             options=options,
             obeys=obeys,
         )
-        return Looking(looking, schedule, self)
+        return Looking(net, schedule, self)
 
     def examples_of(self, name: str) -> Examples:
         """The training, validation or test set: images of bytes, and their classes."""

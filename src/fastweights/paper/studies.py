@@ -11,10 +11,10 @@ from rich.console import Console
 from ..report import pages, tables
 from ..training import search
 from ..training.files import write_json
+from ..training.runs import without_passwords
 from ..training.search import Plan, Sampler, Tried, parse_knob, storage_of
 from ..training.workers import Job, Workers
 from .cells import write_page
-from .run import train_on_validation
 
 
 def make_plan(sampler: Sampler, knobs: Sequence[str], trials: int, prune: bool) -> Plan:
@@ -54,7 +54,7 @@ def run(
     storage: str | None,
     workers: Workers,
     command: str,
-    function: Callable[..., dict[str, Any]] = train_on_validation,
+    function: Callable[..., dict[str, Any]],
 ) -> dict[str, str]:
     """Search for the knobs of a run in a study of this name, new or begun; what failed.
 
@@ -76,14 +76,14 @@ def run(
     return search.run(study, plan, runs / "studies" / name, make_job, workers, describe).failures
 
 
-def record(name: str, runs: Path, trials: Sequence[Mapping[str, Any]], knobs: Sequence[str]) -> None:
-    """Put the trials of a search of the paper's into a study: of those with the same knobs, the last."""
-    last = {tuple(trial[knob] for knob in knobs): trial["validation_loss"] for trial in trials}
-    tried = [
-        Tried(math.inf if loss is None else loss, dict(zip(knobs, values, strict=True)))
-        for values, loss in last.items()
-    ]
-    search.record(name, storage_of(runs), tried)
+def record(name: str, runs: Path, tried: Sequence[tuple[float | None, dict[str, Any]]]) -> None:
+    """Put the trials of a search of the paper's into a study.
+
+    Args:
+        tried: what was to be small, None if it diverged, and the setting; of those with the same setting, the last.
+    """
+    last = {search.name_of(setting): Tried(math.inf if value is None else value, setting) for value, setting in tried}
+    search.record(name, storage_of(runs), list(last.values()))
 
 
 def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = ()) -> list[str]:
@@ -99,7 +99,8 @@ def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = 
     studies = {study.study_name: study for study in search.load_studies(storage)}
     for name in names:
         if name not in studies:
-            raise ValueError(f"there is no study {name!r} in {storage}; there are {', '.join(studies) or 'none'}")
+            there = ", ".join(studies) or "none"
+            raise ValueError(f"there is no study {name!r} in {without_passwords(storage)}; there are {there}")
     for name in names or studies:
         trials = search.finished(studies[name])
         header = ("value", *(trials[0].setting if trials else ()))

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from rich.console import Console
@@ -23,7 +23,8 @@ PAPER = {"irnn": 81.11, "lstm": 81.32, "convnet": 88.23, "fast-weights": 86.34} 
 # The last is not in the paper: it shows how far one gets without any hidden units.
 MODELS = (*PAPER, "linear")
 CELLS = tuple(Cell(model, UNITS) for model in MODELS)
-DATA: tuple[Data, ...] = ("rendered", "multipie", "fer", "fer+")
+FaceData = Literal["rendered", "multipie", "fer", "fer+"]
+DATA: tuple[FaceData, ...] = get_args(FaceData)
 QUICK_DATA: Data = "rendered-20"
 EPOCHS, SEEDS = 12, 3
 QUICK_EPOCHS = 8

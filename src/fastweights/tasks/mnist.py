@@ -29,6 +29,8 @@ from urllib.request import Request, urlopen
 import torch
 from torch import Tensor
 
+from .cache import user_cache
+
 CLASSES = 10
 SIZES = {"train": 55_000, "validation": 5_000, "test": 10_000}
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -113,7 +115,7 @@ def fetch(name: str = "mnist") -> Path:
     if name not in SOURCES:
         raise ValueError(f"name must be one of {', '.join(map(repr, SOURCES))}; got {name!r}")
     given = os.environ.get("FASTWEIGHTS_DATA")
-    folder = Path(given, name) if given else _cache() / name
+    folder = Path(given, name) if given else user_cache() / name
     absent = _absent(folder)
     if absent and given:
         raise FileNotFoundError(
@@ -179,10 +181,6 @@ def _read_all(folder: Path, name: str) -> Data:
     except ValueError as error:
         raise ValueError(f"{error}; put the original there, or delete it to download it again") from error
     return Data(images, labels.long(), test_images, test_labels.long())
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastweights"
 
 
 def _absent(folder: Path) -> list[str]:

@@ -416,8 +416,6 @@ def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int
                 at.died()
                 start(worker)
                 continue
-            if grad is None:
-                raise DivergedError(played)
             shared.change(grad, recipe, played.frames)
             running[player.play.remote(shared.weights.clone())] = worker, player
             yield played
@@ -433,11 +431,8 @@ class _Actor(Worker):
         torch.set_num_threads(1)
         super().__init__(game, recipe, seed)
 
-    def play(self, weights: Tensor) -> Any:
-        try:
-            return super().play(weights.clone())  # what Ray gives cannot be written to
-        except DivergedError as error:
-            return None, str(error)
+    def play(self, weights: Tensor) -> tuple[Tensor, Played]:
+        return super().play(weights.clone())  # what Ray gives cannot be written to
 
 
 def _work(game: Game, recipe: Recipe, shared: Shared, seed: int, pipe: Connection) -> None:

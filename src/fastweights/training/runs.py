@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -119,6 +120,15 @@ class RunFolder:
         if not path.exists():
             raise FileNotFoundError(f"{self.path} is not the folder of a run that got this far: it has no {name}")
         return path
+
+
+def without_passwords(text: str) -> str:
+    """A text with URLs in it, for others to read.
+
+    >>> without_passwords("--storage postgresql://us:secret@host/studies")
+    '--storage postgresql://us:***@host/studies'
+    """
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 def versions() -> dict[str, str]:

@@ -12,7 +12,6 @@ import math
 import os
 import platform
 import random
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from .progress import Progress
-from .runs import RunFolder
+from .runs import RunFolder, without_passwords
 from .workers import Job, Outcomes, Workers, run_all
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -203,8 +202,7 @@ def _reached(storage: str) -> Iterator[None]:
         yield
     except (SQLAlchemyError, ImportError) as error:
         why = " ".join(str(error).split())[:200]
-        shown = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", storage)  # without its password
-        raise ValueError(f"the data base {shown} cannot be reached: {why}") from error
+        raise ValueError(without_passwords(f"the data base {storage} cannot be reached: {why}")) from error
 
 
 def run(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastweights.tasks.cache import user_cache
 from fastweights.tasks.faces import facekit
 
 real = Path(os.environ.get("FASTWEIGHTS_DATA", "nowhere"), facekit.FILE)
@@ -107,7 +108,7 @@ def test_an_original_with_holes(small, original):
         facekit.convert(original)
     with pytest.raises(ValueError, match="got 0 and 0"):
         facekit.convert(original / "nowhere")
-    assert not (facekit._cached()).exists()
+    assert not (user_cache() / facekit.FILE).exists()
 
 
 @pytest.mark.parametrize("line", ["v 1 2 three", "f 1 2", "f 1 2 9", "f 1 2 3 4 5", "usemtl"])

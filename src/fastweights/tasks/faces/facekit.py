@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cache import user_cache
+
 FILE = Path("ict-facekit", "ict_facekit_f16.npz")
 SOURCE = "https://github.com/ICT-VGL/ICT-FaceKit"
 HOW = f"get it by `git clone --depth 1 {SOURCE}` and `fastweights faces import facekit ICT-FaceKit/FaceXModel`"
@@ -67,7 +69,7 @@ KINDS: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
 def find() -> Path:
     """Where the model is."""
     given = os.environ.get("FASTWEIGHTS_DATA")
-    path = Path(given, FILE) if given else _cached()
+    path = Path(given, FILE) if given else user_cache() / FILE
     if not path.is_file():
         where = f" (FASTWEIGHTS_DATA is {given})" if given else ""
         raise FileNotFoundError(f"the 3D face model is missing: {path}{where}; {HOW}")
@@ -128,7 +130,7 @@ def convert(folder: Path, out: Path | None = None, tell: Callable[[int, int], No
         np.array(expressions),
     )
     _check(model, folder)
-    path = out or _cached()
+    path = out or user_cache() / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         packed = Path(place, path.name)
@@ -172,10 +174,6 @@ def _check(model: FaceModel, path: Path) -> None:
         array: NDArray[Any] = getattr(model, name)
         if array.shape != shape or not np.issubdtype(array.dtype, kind):
             raise ValueError(f"{path} must have {name} of {shape} {kind.__name__}, got {array.shape} {array.dtype}")
-
-
-def _cached() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fastweights") / FILE
 
 
 def _sidecar(path: Path) -> Path:

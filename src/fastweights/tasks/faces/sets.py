@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..cache import user_cache
+
 SIZE = 48
 PARTS = ("train", "validation", "test")
 EXPRESSIONS = ("neutral", "smile", "surprise", "squint", "disgust", "scream")  # of Multi-PIE and of the rendered set
@@ -122,7 +124,7 @@ def load_facts(folder: Path) -> dict[str, Any]:
 
 def folder_of(name: str) -> Path:
     """Where a set is kept: in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastweights" / "faces" / name
+    return user_cache() / "faces" / name
 
 
 def _check(images: NDArray[np.uint8], index: NDArray[np.int64], facts: Mapping[str, Any]) -> None:

@@ -81,7 +81,7 @@ class Player:
         """Logits (B, actions) and values (B,) for the next screens (B, pixels); reset (B,): the first of an episode."""
         agent = self.agent
         if reset.all():
-            self.state, self.seen = None, []
+            self.state, self.seen, reset = None, [], torch.zeros_like(reset)  # they all have nothing to forget
         self.seen.append((agent.look(screens).relu(), reset))
         x, resets = (torch.stack(parts) for parts in zip(*self.seen, strict=True))
         output, state = run_episodes(agent.core, x, self.state, resets)

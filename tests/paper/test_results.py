@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastweights.paper import table1
+from fastweights.paper import table1, table3
 from fastweights.report import tables
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,6 +44,11 @@ def test_the_settings_are_those_that_the_search_chose():
     found = json.loads((RESULTS / "table1-search.json").read_text())["cells"]
     chosen = {cell: table1.Setting(**what["chosen"]) for cell, what in found.items() if what["chosen"]}
     assert chosen == table1.TUNED
+
+
+def test_the_learning_rates_for_faces_are_those_that_the_search_chose():
+    found = json.loads((RESULTS / "table3-search.json").read_text())
+    assert {cell: what["chosen"] for cell, what in found["cells"].items()} == table3.TUNED[found["data"]]
 
 
 def test_the_readme_has_the_same_numbers():

@@ -34,7 +34,15 @@ LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 SEARCH_EPOCHS, SEARCH_SEED = 4, 1000
 
 # What `search` chose, on the validation identities, by data and cell; data that nobody searched take the rendered's.
-TUNED: dict[str, dict[str, float]] = {"rendered": {}}
+TUNED: dict[str, dict[str, float]] = {
+    "rendered": {
+        "irnn/200": 1e-3,
+        "lstm/200": 3e-3,
+        "convnet/200": 3e-4,
+        "fast-weights/200": 3e-4,
+        "linear/200": 1e-3,
+    }
+}
 QUICK_LR = 1e-3
 
 

@@ -88,3 +88,19 @@ def test_the_table_says_what_the_runs_say(small, tmp_path):
 def test_nothing_to_publish(tmp_path, capsys):
     assert not table1.publish(tmp_path, tmp_path / "results")
     assert "no finished runs of Table 1" in capsys.readouterr().err
+
+
+def test_the_literal_recipe_starts_as_the_paper_says_and_adds_nothing():
+    run = table1.literal(CELL, 0)
+    assert (run.training.clip, run.training.schedule) == (0, "constant")
+    weights = run.make_net().state_dict()
+    for name in ("embedding", "core.weight_ih_l0"):
+        limit = 1 / weights[name].shape[1 if name == "embedding" else 0] ** 0.5
+        assert 0.95 * limit < weights[name].abs().max() <= limit
+
+
+def test_a_cell_without_settings_says_how_to_find_them(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "TUNED", {})
+    with pytest.raises(ValueError, match="fast-weights/50 has not been tuned yet: fastweights search table1"):
+        table1.reproduce([CELL], tmp_path, Workers(2), "the command")
+    assert not list(tmp_path.iterdir())

@@ -52,6 +52,14 @@ def test_an_episode_is_shown_as_it_was_played(trained):
     assert {episode.reward for episode in episodes} == {1.0, -1.0}
 
 
+def test_an_agent_that_sees_its_last_action_is_shown_the_same(tmp_path):
+    catch.train(Catch(size=6, visible=2, last_action=True, training=SHORT), tmp_path, "the command")
+    screens, seen, attention, _ = catch.play(RunFolder(tmp_path), 0)
+    assert seen[:2] == screens[:2]
+    assert not any(pixel for frame in seen[2:] for row in frame for pixel in row)
+    assert len(attention) == 5
+
+
 def test_a_film_and_a_picture_of_a_game(trained, tmp_path):
     episode = catch.play(trained, 3)
     with Image.open(figures.film([episode], tmp_path / "game.gif")) as gif:

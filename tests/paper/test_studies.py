@@ -14,6 +14,7 @@ from fastweights import cli
 from fastweights.cli import options
 from fastweights.paper import studies, table1
 from fastweights.paper.cells import Cell
+from fastweights.paper.run import with_knobs
 from fastweights.training import search
 
 GRID = ["lr=1e-3,3e-3,1e-2", "clip=0.5,5", "input_range=0.1,1.0", "seed=0,1"]
@@ -131,7 +132,7 @@ def test_a_study_of_another_experiment(tmp_path, capsys):
 
 def test_knobs_of_the_run_and_of_its_recipe():
     base = table1.config(Cell("fast-weights", 20), table1.TUNED["fast-weights/20"], 0)
-    run = studies.with_knobs(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
+    run = with_knobs(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
     assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)
     assert run.training.clip == base.training.clip
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastweights.tasks import catch
-from fastweights.tasks.catch import Catch, CatchVector, optimal_score, random_score
+from fastweights.tasks.catch import Catch, CatchVector, ShowLastAction, optimal_score, random_score
 
 LEFT, STAY, RIGHT = range(3)
 
@@ -249,6 +249,27 @@ def test_actions_of_any_integer_type(dtype):
         assert game.paddle == 0
         game.step(dtype(RIGHT))
         assert game.paddle == 1
+
+
+def test_the_last_action_is_shown_beside_the_same_screens():
+    plain, shown, moves = CatchVector(5, size=4), ShowLastAction(CatchVector(5, size=4)), np.random.default_rng(0)
+    screens, _ = plain.reset(seed=3)
+    with_action, _ = shown.reset(seed=3)
+    last = np.zeros((5, 3), np.float32)
+    for move in range(1, 8):
+        np.testing.assert_array_equal(with_action, np.concatenate((screens.reshape(5, 16), last), 1))
+        assert shown.observation_space.contains(with_action)
+        actions = moves.integers(3, size=5)
+        screens, rewards, ended, _, infos = plain.step(actions)
+        with_action, same_rewards, same_ended, _, same_infos = shown.step(actions)
+        np.testing.assert_array_equal(rewards, same_rewards)
+        np.testing.assert_array_equal(ended, same_ended)
+        assert ended.all() == (move % 3 == 0)
+        acted = np.eye(3, dtype=np.float32)[actions]
+        last = acted * ~ended[:, None]
+        for game in np.flatnonzero(ended):
+            final = np.concatenate((infos["final_obs"][game].flatten(), acted[game]))
+            np.testing.assert_array_equal(same_infos["final_obs"][game], final)
 
 
 def test_make():

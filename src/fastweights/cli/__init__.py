@@ -15,6 +15,7 @@ from .reproduce import (
     reproduce_ablations,
     reproduce_catch,
     reproduce_claims,
+    reproduce_inquiry,
     reproduce_table1,
     reproduce_table2,
     reproduce_table3,
@@ -46,7 +47,7 @@ def _help(words: Sequence[str]) -> int:
         print(f"fastweights: no such command: {shlex.join(words[:2])}\n", file=out)
     print("usage: fastweights COMMAND …\n\nRecurrent nets with fast weights: the paper, reproduced.\n", file=out)
     for verb, function in VERBS.items():
-        print(f"  {verb:<18} {(function.__doc__ or '').splitlines()[0]}", file=out)
+        print(f"  {verb:<19} {(function.__doc__ or '').splitlines()[0]}", file=out)
     print("\nfastweights COMMAND --help says more.", file=out)
     return 0 if asked else 2
 
@@ -66,6 +67,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "reproduce ablations": reproduce_ablations,
     "reproduce table3": reproduce_table3,
     "reproduce catch": reproduce_catch,
+    "reproduce inquiry": reproduce_inquiry,
     "faces render": faces_render,
     "faces import": faces_import,
     "faces look": faces_look,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from ..paper import catch, glimpses, table1, table2, table3
+from ..paper import catch, glimpses, inquiry, table1, table2, table3
 from ..paper import claims as paper_claims
 from ..paper.cells import parse
 from ..tasks.faces import rendered
@@ -127,6 +127,13 @@ def reproduce_catch(
     return say_failures(failures)
 
 
+def reproduce_inquiry(*, work: Works = HERE) -> int:
+    """Train agents to play Catch with one thing changed at a time: what makes the difference."""
+    failures = inquiry.reproduce(work.runs, work.crew, command())
+    inquiry.publish(work.runs, work.results)
+    return say_failures(failures)
+
+
 def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
     """Write tables, figures and a page from what was trained: Markdown, HTML, PNG and SVG.
 
@@ -134,5 +141,5 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS) -> int:
         runs: where the run folders are.
         results: where to write.
     """
-    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2, table3, catch)]
+    published = [paper.publish(runs, results) for paper in (table1, paper_claims, table2, table3, catch, inquiry)]
     return 0 if any(published) else 1

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..models.agent import Agent, Player
 from ..report import pages, tables
-from ..tasks.catch import CatchVector, optimal_score, random_score
+from ..tasks.catch import CatchVector, ShowLastAction, optimal_score, random_score
 from ..training import a3c
 from ..training.files import write_json
 from ..training.runs import RunFolder
@@ -48,6 +48,8 @@ class Catch:
     """M: how many of the frames are seen."""
     paddle_start: Literal["random", "centre"] = "random"
     """Where the paddle is in the first frame."""
+    last_action: bool = False
+    """Show the agent its last action, too."""
     input_range: float = 0.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
     decay: float = 0.95
@@ -83,15 +85,16 @@ class Catch:
         return Agent(
             self.core,
             UNITS,
-            pixels=self.size * self.size,
+            pixels=self.size**2 + (ACTIONS if self.last_action else 0),
             actions=ACTIONS,
             input_range=self.input_range,
             options=options,
         )
 
-    def make_games(self, count: int, seed: int) -> CatchVector:
+    def make_games(self, count: int, seed: int) -> CatchVector | ShowLastAction:
         """Games for a worker; they are seeded when they are reset."""
-        return CatchVector(count, self.size, self.visible, self.paddle_start)
+        games = CatchVector(count, self.size, self.visible, self.paddle_start)
+        return ShowLastAction(games) if self.last_action else games
 
     def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """The agent, move by move."""
@@ -152,11 +155,11 @@ def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
 
 def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
     """The run of a core in a variant of the game with a setting: knobs of the run and of its recipe."""
-    knobs = dict(setting)
-    recipe = {name: knobs.pop(name) for name in ("lr", "entropy") if name in knobs}
     size, visible = variant
-    training = a3c.Recipe(**recipe, frames=frames, games=16, steps=size - 1, optimizer="adam")
-    return Catch(core=core, size=size, visible=visible, training=training, seed=seed, **knobs)  # type: ignore[arg-type]
+    training = a3c.Recipe(frames=frames, games=16, steps=size - 1, optimizer="adam")
+    base = Catch(core=core, size=size, visible=visible, training=training, seed=seed)  # type: ignore[arg-type]
+    found: Catch = run.with_knobs(base, setting)
+    return found
 
 
 def frames_to(metrics: Sequence[Mapping[str, Any]], reward: float, over: int = 4) -> int | None:
@@ -283,7 +286,7 @@ def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
                         "core": core,
                         "setting": STARTING if quick else TUNED[variant, core],
                         "frames": done[0].config["settings"]["frames"],
-                        "seeds": [_of_seed(run) for run in done],
+                        "seeds": [of_seed(run) for run in done],
                         "trials": [] if quick else searched(variant, core, runs),
                         "command": done[0].config["command"],
                     }
@@ -291,7 +294,8 @@ def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
     return entries
 
 
-def _of_seed(run: RunFolder) -> dict[str, Any]:
+def of_seed(run: RunFolder) -> dict[str, Any]:
+    """What a run came to."""
     result, metrics = run.result or {}, run.metrics
     found = {"seed": result["seed"], **{f"frames_to_{each:g}": frames_to(metrics, each) for each in THRESHOLDS}}
     found |= {"final_reward": final_reward(metrics)}
@@ -300,22 +304,26 @@ def _of_seed(run: RunFolder) -> dict[str, Any]:
     return found | {"frames_per_second": result["frames"] / result["seconds"]}
 
 
-HEADER = ("game", "core", "greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds", "frames/s")
+CAPTION = "Mean reward of 1,000 fresh episodes, +1 at best; median of the frames to a reward of 0, 0.5 and 0.9."
+MEASURES = ("greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds")
+HEADER = ("game", "core", *MEASURES, "frames/s")
 
 
 def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """One row of text per entry: means, and medians of the frames."""
     found: list[tuple[str, ...]] = []
     for entry in entries:
-        seeds = entry["seeds"]
-        frames = [_median([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
-        rewards = [
-            f"{statistics.fmean(seed[name] for seed in seeds):.2f}" for name in ("greedy_reward", "sampled_reward")
-        ]
-        speed = f"{statistics.fmean(seed['frames_per_second'] for seed in seeds):,.0f}"
+        speed = f"{statistics.fmean(seed['frames_per_second'] for seed in entry['seeds']):,.0f}"
         size, visible = entry["variant"]
-        found.append((f"{size}, {visible}", entry["core"], *rewards, *frames, f"{len(seeds)}", speed))
+        found.append((f"{size}, {visible}", entry["core"], *measures(entry["seeds"]), speed))
     return found
+
+
+def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What runs that differ in their seeds came to, as the columns of `MEASURES`."""
+    rewards = [f"{statistics.fmean(seed[name] for seed in seeds):.2f}" for name in ("greedy_reward", "sampled_reward")]
+    frames = [_median([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
+    return (*rewards, *frames, f"{len(seeds)}")
 
 
 def _median(frames: Sequence[int | None]) -> str:
@@ -337,11 +345,10 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
         print(f"fastweights: no finished runs of Catch in {runs}: fastweights reproduce catch", file=sys.stderr)
         return False
     title = "Catch: agents with memory"
-    caption = "Mean reward of 1,000 fresh episodes, +1 at best; median of the frames to a reward of 0, 0.5 and 0.9."
-    Console().print(tables.terminal(title, HEADER, rows(entries), caption))
+    Console().print(tables.terminal(title, HEADER, rows(entries), CAPTION))
     write_json(results / "catch.json", entries)
     commands = sorted({found["command"] for found in entries})
-    sections = [pages.Section("Reward", caption, HEADER, rows(entries), commands=commands)]
+    sections = [pages.Section("Reward", CAPTION, HEADER, rows(entries), commands=commands)]
     for variant in VARIANTS:
         some = [entry["core"] for entry in entries if tuple(entry["variant"]) == variant]
         groups = {
@@ -389,13 +396,12 @@ class Episode(NamedTuple):
 def play(folder: RunFolder, seed: int) -> Episode:
     """An episode of a trained agent that always does what it thinks best."""
     settings, net = load_config(folder), load_net(folder)
+    size = settings.size
     # The same game twice: as the agent sees it, and with all frames visible.
-    games = [
-        CatchVector(1, settings.size, visible, settings.paddle_start) for visible in (settings.visible, settings.size)
-    ]
+    games = settings.make_games(1, seed), CatchVector(1, size, size, settings.paddle_start)
     seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
     player, reset, reward = Player(net), torch.tensor([True]), 0.0
-    for _ in range(settings.size - 1):
+    for _ in range(size - 1):
         logits, _ = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
         reset = torch.tensor([False])
         for game, shown in zip(games, (seen, screens), strict=True):
@@ -404,6 +410,7 @@ def play(folder: RunFolder, seed: int) -> Episode:
         reward = float(rewards[0])
     attention = None
     if settings.core == "fast-weights":
-        inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(settings.size - 1, 1, -1)
+        inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(size - 1, 1, -1)
         attention = net.trace(inputs).attention[0, :, -1, 0].tolist()
-    return Episode([each.tolist() for each in screens], [each.tolist() for each in seen], attention, reward)
+    shown = [each.reshape(-1)[: size * size].reshape(size, size).tolist() for each in seen]
+    return Episode([each.tolist() for each in screens], shown, attention, reward)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -75,6 +75,22 @@ def train_on_validation(
 
 
 C = TypeVar("C")
+
+
+def with_knobs(config: Any, setting: Mapping[str, Any]) -> Any:
+    """A run with other settings of it, or of its recipe; a ValueError that names those there are, if there is none."""
+    of_run = {field.name for field in dataclasses.fields(config)} - {"training"}
+    of_recipe = {field.name for field in dataclasses.fields(config.training)}
+    for name, value in setting.items():
+        if name not in of_run | of_recipe:
+            raise ValueError(f"there is no knob {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
+        there = getattr(config if name in of_run else config.training, name)
+        fits = isinstance(value, int | float) if isinstance(there, float) else isinstance(value, type(there))
+        if not fits or isinstance(value, bool) != isinstance(there, bool):
+            raise ValueError(f"{name} must be of the kind of {there!r}, got {value!r}")
+    recipe = {name: value for name, value in setting.items() if name in of_recipe}
+    run = {name: value for name, value in setting.items() if name in of_run}
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **recipe), **run)
 
 
 def load_config(folder: RunFolder, task: str, kind: Callable[..., C], recipe: Any = Recipe) -> C:

@@ -1,6 +1,5 @@
 """Searches of one's own: any knob of a run of any experiment, by a grid, at random or by TPE; how they are shown."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,27 +14,12 @@ from ..training.runs import without_passwords
 from ..training.search import Plan, Sampler, Tried, parse_knob, storage_of
 from ..training.workers import Job, Workers
 from .cells import write_page
+from .run import with_knobs
 
 
 def make_plan(sampler: Sampler, knobs: Sequence[str], trials: int, prune: bool) -> Plan:
     """A plan, from knobs as people write them."""
     return Plan(tuple(map(parse_knob, knobs)), sampler, trials, prune)
-
-
-def with_knobs(config: Any, setting: Mapping[str, Any]) -> Any:
-    """A run with other settings of it, or of its recipe; a ValueError that names those there are, if there is none."""
-    of_run = {field.name for field in dataclasses.fields(config)} - {"training"}
-    of_recipe = {field.name for field in dataclasses.fields(config.training)}
-    for name, value in setting.items():
-        if name not in of_run | of_recipe:
-            raise ValueError(f"there is no knob {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
-        there = getattr(config if name in of_run else config.training, name)
-        fits = isinstance(value, int | float) if isinstance(there, float) else isinstance(value, type(there))
-        if not fits or isinstance(value, bool) != isinstance(there, bool):
-            raise ValueError(f"{name} must be of the kind of {there!r}, got {value!r}")
-    recipe = {name: value for name, value in setting.items() if name in of_recipe}
-    run = {name: value for name, value in setting.items() if name in of_run}
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, **recipe), **run)
 
 
 def describe(result: Mapping[str, Any]) -> str:

@@ -106,6 +106,13 @@ def chosen(runs: Path) -> dict[str, dict[str, Any]]:
     return {recipe: cells for recipe, cells in found.items() if cells}
 
 
+def tuned(cell: Cell, recipe: str) -> float:
+    """The learning rate that the search chose."""
+    if str(cell) not in TUNED[recipe]:
+        raise ValueError(f"{cell} has not been tuned for {recipe!r} images yet: fastweights search table2")
+    return TUNED[recipe][str(cell)]
+
+
 def reproduce(
     cells: Sequence[Cell],
     recipes: Sequence[str],
@@ -126,14 +133,12 @@ def reproduce(
     plan = []
     for recipe in recipes:
         for cell in cells:
-            if not quick and str(cell) not in TUNED[recipe]:
-                raise ValueError(f"{cell} has not been tuned for {recipe!r} images yet: fastweights search table2")
             for seed in range(seeds):
                 if quick:
                     run = config(cell, recipe, QUICK["lr"], seed, int(QUICK["epochs"]))
                     run = dataclasses.replace(run, examples=int(QUICK["examples"]))
                 else:
-                    run = config(cell, recipe, TUNED[recipe][str(cell)], seed)
+                    run = config(cell, recipe, tuned(cell, recipe), seed)
                 path = runs / experiment(recipe, quick) / cell.folder / f"seed-{seed}"
                 plan.append(Planned(f"{cell} {recipe} seed {seed}", run, path, quick or cell.units == CURVES))
     return train_all(plan, workers, command)
@@ -150,7 +155,7 @@ def reproduce_ablations(runs: Path, workers: Workers, command: str) -> dict[str,
     plan = []
     for name, knobs in ABLATIONS.items():
         for seed in range(SEEDS):
-            run = dataclasses.replace(config(cell, "plain", TUNED["plain"][str(cell)], seed), **knobs)
+            run = dataclasses.replace(config(cell, "plain", tuned(cell, "plain"), seed), **knobs)
             plan.append(Planned(f"{name}, seed {seed}", run, ablation_folder(runs, name) / f"seed-{seed}"))
     return train_all(plan, workers, command)
 

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -226,6 +226,44 @@ class CatchVector(VectorEnv[NDArray[np.float32], NDArray[np.integer[Any]], NDArr
             screens[seen, -1, self.paddle[games]] = 1
             screens[seen, -1, self.paddle[games] + 1] = 1
         return screens
+
+
+class ShowLastAction(VectorWrapper[NDArray[np.float32], NDArray[np.integer[Any]], NDArray[Any]]):
+    """Games that show what was done last: flat screens, then a 1 for the action among zeros; all zeros at the start.
+
+    >>> games = ShowLastAction(CatchVector(2, size=4, visible=2))
+    >>> screens, _ = games.reset(seed=0)
+    >>> games.step(np.array([0, 2]))[0][:, 16:]
+    array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+
+    def __init__(self, env: CatchVector) -> None:
+        super().__init__(env)
+        self.single_observation_space = spaces.Box(0, 1, (env.size**2 + ACTIONS,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """New games; with a mask, those that go on show no action, either."""
+        screens, infos = self.env.reset(seed=seed, options=options)
+        return _flat(screens, np.zeros((len(screens), ACTIONS), np.float32)), infos
+
+    def step(
+        self, actions: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """The next frames with the actions that led to them; the first frame of a new game has none."""
+        screens, rewards, terminated, truncated, infos = self.env.step(actions)
+        last = np.eye(ACTIONS, dtype=np.float32)[actions]
+        for game in np.flatnonzero(terminated):
+            infos["final_obs"][game] = _flat(infos["final_obs"][game][None], last[game][None])[0]
+        last[terminated] = 0
+        return _flat(screens, last), rewards, terminated, truncated, infos
+
+
+def _flat(screens: NDArray[np.float32], last: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.concatenate((screens.reshape(len(screens), -1), last), 1)
 
 
 def random_score(size: int = 16, paddle_start: str = "random") -> float:

@@ -1,0 +1,110 @@
+"""What makes the difference in Catch: fast weights, and an LSTM beside them, with one thing changed at a time."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..report import pages, tables
+from ..training.files import write_json
+from ..training.workers import Job, Workers, run_all
+from . import catch
+from .cells import finished, write_page
+from .run import with_knobs
+
+VARIANT = (16, 3)
+FRAMES, SEEDS = 2_000_000, 3
+# What is changed in the setting that the search chose.
+FOR_ALL: dict[str, dict[str, Any]] = {
+    "as chosen": {},
+    "RMSProp": {"optimizer": "rmsprop"},
+    "5 moves between updates": {"steps": 5},
+    "inputs U(±0.09)": {"input_range": 0.0},
+    "inputs U(±0.3)": {"input_range": 0.3},
+    "inputs U(±1)": {"input_range": 1.0},
+    "sees its last action": {"last_action": True},
+    "paddle starts in the centre": {"paddle_start": "centre"},
+}
+FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
+    "1 inner step": {"inner_steps": 1},
+    "2 inner steps": {"inner_steps": 2},
+    "3 inner steps": {"inner_steps": 3},
+    "rate 0.03": {"rate": 0.03},
+    "rate 0.1": {"rate": 0.1},
+    "rate 0.5": {"rate": 0.5},
+    "decay 0.8": {"decay": 0.8},
+    "decay 0.9": {"decay": 0.9},
+    "decay 0.99": {"decay": 0.99},
+    "no layer normalisation": {"layer_norm": False},
+}
+CHANGES = {"lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
+
+
+def runs_of(core: str, knobs: Mapping[str, Any]) -> list[catch.Catch]:
+    """One run per seed; none, if what was chosen is like that anyway."""
+    setting = catch.TUNED.get((VARIANT, core))
+    if setting is None:
+        raise ValueError(f"{core} has not been searched for {VARIANT} yet: fastweights search catch")
+    base = [catch.config(core, VARIANT, setting, seed, FRAMES) for seed in range(SEEDS)]
+    changed = [with_knobs(run, knobs) for run in base]
+    return [] if knobs and changed == base else changed
+
+
+def folder_of(runs: Path, core: str, change: str) -> Path:
+    """Where its seeds are."""
+    return runs / "catch-inquiry" / core / change.replace(" ", "-")
+
+
+def reproduce(runs: Path, workers: Workers, command: str) -> dict[str, str]:
+    """Train all of them into run folders that `collect` reads; what failed."""
+    jobs = [
+        Job(
+            f"{core}, {change}, seed {run.seed}",
+            catch.train,
+            {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", "command": command},
+        )
+        for core, changes in CHANGES.items()
+        for change, knobs in changes.items()
+        for run in runs_of(core, knobs)
+    ]
+    return run_all(jobs, workers, catch.describe).failures
+
+
+def collect(runs: Path) -> list[dict[str, Any]]:
+    """What is finished: the entries of `results/catch-inquiry.json`."""
+    entries = []
+    for core, changes in CHANGES.items():
+        for change, knobs in changes.items():
+            done = finished(folder_of(runs, core, change))
+            if done:
+                entries.append(
+                    {
+                        "variant": list(VARIANT),
+                        "core": core,
+                        "change": change,
+                        "knobs": knobs,
+                        "frames": done[0].config["settings"]["frames"],
+                        "seeds": [catch.of_seed(run) for run in done],
+                        "command": done[0].config["command"],
+                    }
+                )
+    return entries
+
+
+def publish(runs: Path, results: Path) -> bool:
+    """Show what is finished, and write `catch-inquiry.json` and a page of it; whether there was anything."""
+    entries = collect(runs)
+    if not entries:
+        print(f"fastweights: no finished runs of the inquiry in {runs}: fastweights reproduce inquiry", file=sys.stderr)
+        return False
+    title = "Catch: what makes the difference"
+    text = f"{catch.CAPTION} Each run has half of the frames of the published ones."
+    header = ("core", "what is changed", *catch.MEASURES)
+    rows = [(entry["core"], entry["change"], *catch.measures(entry["seeds"])) for entry in entries]
+    Console().print(tables.terminal(title, header, rows, text))
+    write_json(results / "catch-inquiry.json", entries)
+    commands = sorted({entry["command"] for entry in entries})
+    write_page(title, [pages.Section("Reward", text, header, rows, commands=commands)], results, "catch-inquiry")
+    return True

@@ -1,0 +1,48 @@
+"""The inquiry into Catch: one thing is changed at a time, and what was chosen anyway is not run twice."""
+
+import json
+
+import pytest
+
+from fastweights.paper import catch, inquiry
+from fastweights.training.workers import Workers
+
+CHOSEN = {"lr": 1e-3, "entropy": 0.01, "input_range": 0.3}
+OURS = inquiry.CHANGES["fast-weights"]
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    monkeypatch.setattr(inquiry, "FRAMES", 1_000)
+    monkeypatch.setattr(inquiry, "SEEDS", 2)
+    setting = CHOSEN | {"rate": 0.1, "decay": 0.9, "inner_steps": 1}
+    monkeypatch.setattr(catch, "TUNED", {((16, 3), "lstm"): CHOSEN, ((16, 3), "fast-weights"): setting})
+
+
+def test_each_change_changes_something(chosen):
+    runs = [run for knobs in OURS.values() for run in inquiry.runs_of("fast-weights", knobs)]
+    same = ("inputs U(±0.3)", "1 inner step", "rate 0.1", "decay 0.9")
+    assert all(inquiry.runs_of("fast-weights", OURS[name]) == [] for name in same)
+    assert len(set(runs)) == len(runs) == 2 * (len(OURS) - len(same))
+    assert {run.seed for run in runs} == {0, 1}
+
+
+def test_end_to_end(chosen, tmp_path, monkeypatch, capsys):
+    some = {name: OURS[name] for name in ("as chosen", "sees its last action", "inputs U(±0.3)")}
+    monkeypatch.setattr(inquiry, "CHANGES", {"lstm": some, "fast-weights": some})
+    assert not inquiry.publish(tmp_path, tmp_path / "results")
+    assert "fastweights reproduce inquiry" in capsys.readouterr().err
+    assert inquiry.reproduce(tmp_path, Workers(2), "the command") == {}
+    assert inquiry.publish(tmp_path, tmp_path / "results")
+    entries = json.loads((tmp_path / "results" / "catch-inquiry.json").read_text())
+    assert [(entry["core"], entry["change"], len(entry["seeds"])) for entry in entries] == [
+        (core, change, 2) for core in ("lstm", "fast-weights") for change in ("as chosen", "sees its last action")
+    ]
+    assert entries[0]["seeds"] != entries[1]["seeds"]
+    assert "| fast-weights | sees its last action | " in (tmp_path / "results" / "catch-inquiry.md").read_text()
+
+
+def test_what_was_not_searched(monkeypatch, tmp_path):
+    monkeypatch.setattr(catch, "TUNED", {})
+    with pytest.raises(ValueError, match=r"lstm has not been searched for \(16, 3\) yet: fastweights search catch"):
+        inquiry.reproduce(tmp_path, Workers(1), "")

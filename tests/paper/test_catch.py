@@ -5,6 +5,7 @@ import json
 import pytest
 from PIL import Image
 
+from fastweights import cli
 from fastweights.paper import catch
 from fastweights.paper.catch import Catch
 from fastweights.report import figures, terminal
@@ -95,10 +96,9 @@ def test_frames_to_a_reward():
 
 
 def test_a_quick_look_end_to_end(short, tmp_path, capsys):
-    cores = ("irnn", "fast-weights")
-    assert catch.reproduce([(16, 3)], cores, tmp_path, Workers(2), "the command", seeds=1, quick=True) == {}
-    assert catch.publish(tmp_path, tmp_path / "results", quick=True)
-    entries = json.loads((tmp_path / "results" / "catch.json").read_text())
+    assert cli.run(["reproduce", "catch", "--quick", "--cores", "irnn", "fast-weights", "--runs", str(tmp_path)]) == 0
+    shown = tmp_path / "catch-quick"
+    entries = json.loads((shown / "catch.json").read_text())
     assert [(entry["variant"], entry["core"], len(entry["seeds"])) for entry in entries] == [
         ([16, 3], "irnn", 1),
         ([16, 3], "fast-weights", 1),
@@ -106,22 +106,23 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
     assert {"frames_to_0", "frames_to_0.5", "frames_to_0.9", "final_reward", "best_reward", "greedy_reward"} < set(
         entries[0]["seeds"][0]
     )
-    assert (tmp_path / "results" / "catch-16-3.png").exists()
-    assert "| 16, 3 | fast-weights | " in (tmp_path / "results" / "catch.md").read_text()
+    assert (shown / "catch-16-3.png").exists()
+    assert "| 16, 3 | fast-weights | " in (shown / "catch.md").read_text()
     assert "Catch: agents with memory" in capsys.readouterr().out
 
 
 def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
-    assert catch.search([(16, 3)], ["lstm"], 2, tmp_path, Workers(2), "the command") == {}
-    tried = catch.searched((16, 3), "lstm", tmp_path)
+    words = ["--cores", "lstm", "--games", "16,3", "--runs", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert cli.run(["search", "catch", "--trials", "2", *words]) == 0
+    tried = json.loads((tmp_path / "results" / "catch-search.json").read_text())["trials"]["16-3/lstm"]
     assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1"]
     assert tried[0]["final_reward"] >= tried[1]["final_reward"]
     monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
-    assert catch.reproduce([(16, 3)], ["lstm"], tmp_path, Workers(1), "the command", seeds=1) == {}
-    (entry,) = catch.collect(tmp_path)
+    assert cli.run(["reproduce", "catch", "--trials", "3", "--seeds", "1", *words]) == 0
+    (entry,) = json.loads((tmp_path / "results" / "catch.json").read_text())
     assert entry["setting"] == tried[0]["setting"]
-    assert entry["trials"] == tried
-    assert catch.publish(tmp_path, tmp_path / "results")
+    assert len(entry["trials"]) == 3
+    assert all(trial in entry["trials"] for trial in tried)
     assert (tmp_path / "results" / "catch-16-3-search.svg").exists()
 
 

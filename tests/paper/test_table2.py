@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fastweights import cli
 from fastweights.paper import table2
 from fastweights.paper.cells import Cell
 from fastweights.training.runs import RunFolder
@@ -57,21 +58,21 @@ def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
 
 @needs_mnist
 def test_a_quick_look_end_to_end(short, tmp_path, capsys):
-    cells = [CELL, Cell("convnet", 50)]
-    assert table2.reproduce(cells, ["plain"], tmp_path, Workers(2), "the command", seeds=1, quick=True) == {}
-    assert table2.publish(tmp_path, tmp_path / "results", quick=True)
-    entries = json.loads((tmp_path / "results" / "table2.json").read_text())
+    words = ["reproduce", "table2", "--quick", "--cells", "fast-weights/50", "convnet/50", "--runs", str(tmp_path)]
+    assert cli.run(words) == 0
+    shown = tmp_path / "table2-plain-quick"
+    entries = json.loads((shown / "table2.json").read_text())
     assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
         ("convnet", "plain", 1.81),
         ("fast-weights", "plain", 7.21),
     ]
     result = RunFolder(tmp_path / "table2-plain-quick" / "fast-weights-50" / "seed-0").result
     assert entries[1]["test_error_mean"] == 100 * result["test_error"] < 80
-    page = (tmp_path / "results" / "table2.md").read_text()
+    page = (shown / "table2.md").read_text()
     assert f"| fast-weights | 50 | {entries[1]['test_error_mean']:.2f} ± 0.00 |" in page
     assert "A quick look" in page
     assert "(table2-retrieved.png)" in page
-    assert (tmp_path / "results" / "table2-plain.svg").exists()
+    assert (shown / "table2-plain.svg").exists()
     assert "Table 2: MNIST by glimpses, plain images" in capsys.readouterr().out
 
 
@@ -87,17 +88,17 @@ def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
         return table2.dataclasses.replace(full(*arguments, **options), examples=640)
 
     monkeypatch.setattr(table2, "config", config)
-    assert table2.search(tmp_path, "shifted").run([CELL], Workers(2), "the command") == {}
-    found = table2.chosen(tmp_path)
+    places = ["--runs", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert cli.run(["search", "table2", "--cells", str(CELL), "--recipes", "shifted", *places]) == 0
+    found = json.loads((tmp_path / "results" / "table2-search.json").read_text())["recipes"]
     assert list(found) == ["shifted"]
     assert found["shifted"]["fast-weights/50"]["chosen"] == 1e-2
     assert [trial["lr"] for trial in found["shifted"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
 
     monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": 1e-2}})
-    assert table2.reproduce_ablations(tmp_path, Workers(2), "the command") == {}
+    assert cli.run(["reproduce", "ablations", *places]) == 0
     rows = table2.ablation_rows(tmp_path)
     assert [row[0] for row in rows] == ["as in the table", "20 glimpses"]
-    assert table2.publish(tmp_path, tmp_path / "results")
     page = (tmp_path / "results" / "table2.md").read_text()
     assert f"| 20 glimpses | {rows[1][1]} | 1 |" in page
 

@@ -108,6 +108,7 @@ def reproduce_catch(
     *,
     cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
+    trials: int = 0,
     seeds: int | None = None,
     quick: bool = False,
     work: Works = HERE,
@@ -117,12 +118,14 @@ def reproduce_catch(
     Args:
         cores: some of them.
         games: size and visible frames; a quick look takes the first.
+        trials: before that, run so many of the search's trials for each core and game, for the curves of the best five.
         seeds: runs per core and game; by default 5.
         quick: 400,000 frames and one seed: a look, not a result.
     """
     variants = [catch.variant(game) for game in (games[:1] if quick else games)]
     number = seeds if seeds is not None else 1 if quick else catch.SEEDS
-    failures = catch.reproduce(variants, cores, work.runs, work.crew, command(), seeds=number, quick=quick)
+    failures = catch.search(variants, cores, trials, work.runs, work.crew, command()) if trials else {}
+    failures |= catch.reproduce(variants, cores, work.runs, work.crew, command(), seeds=number, quick=quick)
     catch.publish(work.runs, work.runs / catch.experiment(quick) if quick else work.results, quick)
     return say_failures(failures)
 

@@ -58,6 +58,19 @@ def test_the_best_epoch_is_that_of_the_lowest_validation_loss(tmp_path):
     }
 
 
+def test_the_best_epoch_may_be_that_of_the_lowest_validation_error(tmp_path):
+    """Of those with the same error, the one with the lowest loss; also if the run was stopped in between."""
+    recipe = Recipe(lr=0.03, epochs=8, schedule="constant", clip=0)
+    result, folder = train(tmp_path / "a", recipe, choose_by="error")
+    by_error = sorted(folder.metrics, key=lambda entry: (entry["validation_error"], entry["validation_loss"]))
+    assert result["best_epoch"] == by_error[0]["epoch"] == folder.best()[1]["epoch"]
+    assert result["best_epoch"] != min(folder.metrics, key=lambda entry: entry["validation_loss"])["epoch"]
+    for until in range(1, 8):
+        train(tmp_path / "b", recipe, choose_by="error", until=until)
+    again, _ = train(tmp_path / "b", recipe, choose_by="error")
+    assert without_time([again]) == without_time([result])
+
+
 def test_the_test_set_decides_nothing(tmp_path):
     other = {**splits(), "test": classes(300, 3, noise=1.0)}
     one, _ = train(tmp_path / "a", Recipe(lr=0.3, epochs=4), curves=True)

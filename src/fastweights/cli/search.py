@@ -83,12 +83,12 @@ def _one(cells: Sequence[str], known: Sequence[Cell]) -> Cell:
     return chosen[0]
 
 
-def _record(experiment: str, found: Mapping[str, Any], knobs: Sequence[str], work: Work) -> None:
+def _record(experiment: str, found: Mapping[str, Any], knobs: Sequence[str], value: str, work: Work) -> None:
     """Let `search show` show a search for the cells of a table, too."""
     from ..paper import studies  # which is slow to load
 
     for cell, what in found.items():
-        tried = [(trial["validation_loss"], {knob: trial[knob] for knob in knobs}) for trial in what["trials"]]
+        tried = [(trial[value], {knob: trial[knob] for knob in knobs}) for trial in what["trials"]]
         studies.record(f"{experiment}/{cell}", work.runs, tried)
 
 
@@ -108,7 +108,7 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
     for cell, what in found.items():
         print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
     write_json(work.results / "table1-search.json", {"command": command(), "cells": found})
-    _record("table1", found, ("lr", "input_range", "clip"), work)
+    _record("table1", found, ("lr", "input_range", "clip"), "validation_loss", work)
     return say_failures(failures)
 
 
@@ -139,7 +139,7 @@ def search_table2(
             print(f"{cell}, {images}: learning rate {what['chosen']:g}")
     write_json(work.results / "table2-search.json", {"command": command(), "recipes": found})
     for images, chosen in found.items():
-        _record(f"table2/{images}", chosen, ("lr",), work)
+        _record(f"table2/{images}", chosen, ("lr",), "validation_error", work)
     return say_failures(failures)
 
 
@@ -168,7 +168,7 @@ def search_table3(
     for cell, what in found.items():
         print(f"{cell}: learning rate {what['chosen']:g}")
     write_json(work.results / "table3-search.json", {"command": command(), "data": data, "cells": found})
-    _record(f"table3/{data}", found, ("lr",), work)
+    _record(f"table3/{data}", found, ("lr",), "validation_error", work)
     return say_failures(failures)
 
 

@@ -12,6 +12,7 @@ from ..report.pages import Section
 from ..training.files import write_text
 from ..training.progress import Progress
 from ..training.runs import RunFolder
+from ..training.supervised import ChooseBy, rank
 from ..training.workers import Job, Workers, run_all
 from .run import Config, train
 
@@ -70,7 +71,7 @@ class Search:
         folder: where the runs are.
         trials: the runs to try for a cell, by name.
         rungs: epochs after which the field is narrowed; after the last the best is chosen.
-        keep: how many go on at each rung, those with the lowest validation loss.
+        keep: how many go on at each rung, those that are best on the validation set.
     """
 
     folder: Path
@@ -87,7 +88,7 @@ class Search:
                 trials = self.trials(cell)
                 for name in trials if rung == 0 else self.best(cell, self.rungs[rung - 1])[: self.keep]:
                     path = self._path(cell, name)
-                    if standing(path, until) is None:
+                    if standing(path, until, trials[name].choose_by) is None:
                         arguments = {"config": trials[name], "path": path, "command": command, "until": until}
                         jobs.append(Job(f"{cell} {name}, {until} epochs", train_until, arguments))
             failures |= run_all(jobs, workers, _describe_standing).failures
@@ -95,21 +96,22 @@ class Search:
 
     def best(self, cell: Cell, until: int) -> list[str]:
         """The trials that were trained for so many epochs, the best first."""
-        losses = {}
-        for name in self.trials(cell):
-            best = standing(self._path(cell, name), until)
+        ranks = {}
+        for name, trial in self.trials(cell).items():
+            best = standing(self._path(cell, name), until, trial.choose_by)
             if best is not None:
-                loss = best["validation_loss"]
-                losses[name] = math.inf if loss is None else loss
-        return sorted(losses, key=losses.__getitem__)
+                diverged = best["validation_loss"] is None
+                ranks[name] = (math.inf,) if diverged else rank(best, trial.choose_by)
+        return sorted(ranks, key=ranks.__getitem__)
 
     def found(self, cell: Cell) -> list[dict[str, Any]]:
         """What came of the trials: those of the first rung, the best first, then those of the next."""
+        trials = self.trials(cell)
         return [
             {"trial": name, "epochs": until, **best}
             for until in self.rungs
             for name in self.best(cell, until)
-            if (best := standing(self._path(cell, name), until)) is not None
+            if (best := standing(self._path(cell, name), until, trials[name].choose_by)) is not None
         ]
 
     def _path(self, cell: Cell, name: str) -> Path:
@@ -131,22 +133,22 @@ def rates_found(search: Search, rates: Sequence[float], cells: Sequence[Cell]) -
     return found
 
 
-def standing(path: Path, until: int) -> dict[str, float | None] | None:
-    """The best epoch of a run up to this one, by validation loss; None if it has not got that far."""
+def standing(path: Path, until: int, choose_by: ChooseBy) -> dict[str, Any] | None:
+    """The best epoch of a run up to this one, on the validation set; None if it has not got that far."""
     folder = RunFolder(path)
     measured = [entry for entry in folder.metrics if entry["epoch"] <= until]
     if len(measured) < until and folder.result is None:
         return None
-    best = min(measured, key=lambda entry: entry["validation_loss"], default={})  # nothing: it diverged at once
+    best = min(measured, key=lambda entry: rank(entry, choose_by), default={})  # nothing: it diverged at once
     return {name: best.get(name) for name in ("validation_loss", "validation_error", "epoch")}
 
 
 def train_until(
     config: Config, path: Path, command: str, until: int, tell: Callable[[Progress], None]
-) -> dict[str, float | None] | None:
+) -> dict[str, Any] | None:
     """One rung of the search for one run. The test set is not looked at."""
     train(config, path, command, until=until, test=False, tell=tell)
-    return standing(path, until)
+    return standing(path, until, config.choose_by)
 
 
 def _describe_standing(best: Mapping[str, float | None]) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from ..tasks.faces import sets
 from ..tasks.glimpses import Schedule, make_schedule, shift
 from ..training import supervised
 from ..training.runs import RunFolder
-from ..training.supervised import Examples, Measured, Recipe
+from ..training.supervised import ChooseBy, Examples, Measured, Recipe
 from . import run
 
 TASK = "glimpses"
@@ -47,6 +47,7 @@ IMAGES: dict[str, Images] = {
 class Glimpses:
     """One training run of images by glimpses."""
 
+    choose_by: ClassVar[ChooseBy] = "error"
     model: Model = "fast-weights"
     """The net; "norm-rnn" is fast weights without fast weights: a layer-normed RNN with the integration matrix;
     "linear" is a linear classifier of all pixels."""

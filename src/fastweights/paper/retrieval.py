@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..models.retrieval import RetrievalNet
 from ..tasks import retrieval as task
 from ..training import supervised
 from ..training.runs import RunFolder
-from ..training.supervised import Examples, Recipe
+from ..training.supervised import ChooseBy, Examples, Recipe
 from . import run
 
 TASK = "retrieval"
@@ -23,6 +23,7 @@ TASK = "retrieval"
 class Retrieval:
     """One training run of associative retrieval."""
 
+    choose_by: ClassVar[ChooseBy] = "loss"  # on the floor, errors are all alike
     core: Literal["irnn", "lstm", "a-lstm", "fast-weights"] = "fast-weights"
     """The recurrent core."""
     units: int = 50

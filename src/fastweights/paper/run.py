@@ -12,7 +12,7 @@ from ..training import supervised
 from ..training.files import BadFileError
 from ..training.progress import Progress
 from ..training.runs import RunFolder
-from ..training.supervised import Examples, Recipe
+from ..training.supervised import ChooseBy, Examples, Recipe
 
 
 class Config(Protocol):
@@ -23,6 +23,10 @@ class Config(Protocol):
 
     @property
     def seed(self) -> int: ...
+
+    @property
+    def choose_by(self) -> ChooseBy:
+        """What the best epoch of such a run, and the best of several, is lowest in."""
 
     def settings(self) -> dict[str, Any]:
         """As plain values, with the task's name under "task": what makes this run this run."""
@@ -57,6 +61,7 @@ def train(
             config.training,
             folder,
             seed=config.seed,
+            choose_by=config.choose_by,
             until=until,
             curves=curves,
             checkpoint_seconds=checkpoint_seconds,
@@ -70,8 +75,8 @@ def train_on_validation(
 ) -> dict[str, float | None]:
     """One trial; the test set is not looked at."""
     result = train(config, path, command, test=False, tell=tell) or {}
-    loss = result.get("validation_loss")
-    return {"value": math.inf if loss is None else loss, "validation_error": result.get("validation_error")}
+    value = result.get(f"validation_{config.choose_by}")
+    return {"value": math.inf if value is None else value, "validation_error": result.get("validation_error")}
 
 
 C = TypeVar("C")

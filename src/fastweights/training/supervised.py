@@ -15,6 +15,7 @@ from .progress import Progress
 from .runs import RunFolder
 
 Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
+ChooseBy = Literal["loss", "error"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,23 @@ def measure(model: nn.Module, examples: Examples) -> Measured:
     return Measured(functional.cross_entropy(said.double(), classes).item(), wrong.double().mean().item())
 
 
+def rank(measured: Mapping[str, float], choose_by: ChooseBy) -> tuple[float, ...]:
+    """How good an epoch was on the validation set, the smaller the better: its loss, or its error and then its loss.
+
+    The loss tells nets apart that are all on a plateau, or all without error. The error is what a net that grows too
+    sure of itself is good at: it still falls when the loss rises.
+    """
+    loss, error = measured["validation_loss"], measured["validation_error"]
+    return (loss,) if choose_by == "loss" else (error, loss)
+
+
 class _Position:
     """Where a run is, all of it: what is saved and what a killed run goes on from."""
 
     def __init__(self, seed: int) -> None:
         self.epoch, self.batch, self.updates, self.seconds = 0, 0, 0, 0.0
         self.loss_sum, self.wrong_sum = 0.0, 0
-        self.best_epoch, self.best_loss = 0, math.inf
+        self.best_epoch = 0
         self.generator = torch.Generator().manual_seed(seed)  # as it was at the beginning of the epoch
 
     def facts(self) -> dict[str, Any]:
@@ -90,6 +101,7 @@ def fit(
     folder: RunFolder,
     *,
     seed: int,
+    choose_by: ChooseBy = "loss",
     until: int | None = None,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
@@ -98,12 +110,12 @@ def fit(
 ) -> dict[str, Any] | None:
     """Train in a folder that is `opened`; the result, or None if it stopped at epoch `until`, to be gone on with.
 
-    The best epoch is the one with the lowest loss on `splits["validation"]`; `splits["test"]`, if there is one, is
-    measured with the weights of that epoch at the end (and after every epoch, to be looked at later, with `curves`),
-    and decides nothing.
+    The best epoch is chosen on `splits["validation"]`. `splits["test"]`, if there is one, is measured with the weights
+    of that epoch at the end (and after every epoch, to be looked at later, with `curves`), and decides nothing.
 
     Args:
         seed: of the order of the examples.
+        choose_by: what is lowest in the best epoch: see `rank`.
         checkpoint_seconds: a kill loses no more than this much work.
         tell: is told about twice a second where the run is.
         facts: saved beside the best weights.
@@ -116,7 +128,8 @@ def fit(
     at = _restore(model, optimizer, folder, seed)
     batches = math.ceil(len(inputs) / recipe.batch)
     folder.keep_metrics(at.epoch)
-    measured = dict(folder.metrics[-1]) if at.epoch else {}
+    metrics = folder.metrics
+    measured, best = (dict(metrics[-1]), metrics[at.best_epoch - 1]) if at.epoch else ({}, None)
     writer = _tensorboard(folder, at.epoch)
     started, last_saved, last_told, updates_before = time.monotonic(), time.monotonic(), -math.inf, at.updates
     seconds_before, stopped = at.seconds, _stopped(at, recipe)
@@ -149,7 +162,7 @@ def fit(
             now = time.monotonic()
             if now - last_told > 0.5:
                 speed = (at.updates - updates_before) / (now - started)
-                tell(_progress(at, recipe.epochs * batches, measured, speed))
+                tell(_progress(at, recipe.epochs * batches, measured, speed, choose_by))
                 last_told = now
             if now - last_saved > checkpoint_seconds and not stopped:
                 save()
@@ -165,8 +178,8 @@ def fit(
         if not math.isfinite(measured["validation_loss"]):
             stopped = "diverged"
             break
-        if measured["validation_loss"] < at.best_loss:
-            at.best_epoch, at.best_loss = at.epoch, measured["validation_loss"]
+        if best is None or rank(measured, choose_by) < rank(best, choose_by):
+            at.best_epoch, best = at.epoch, measured
             folder.save_best(model.state_dict(), {**(facts or {}), "epoch": at.epoch})
         measured["seconds"] = seconds_before + time.monotonic() - started
         folder.add_metrics(measured)
@@ -175,7 +188,7 @@ def fit(
         save()
         stopped = _stopped(at, recipe)
         speed = (at.updates - updates_before) / (time.monotonic() - started)
-        tell(_progress(at, recipe.epochs * batches, measured, speed))
+        tell(_progress(at, recipe.epochs * batches, measured, speed, choose_by))
         last_told = time.monotonic()
     writer.close()
     if not stopped:
@@ -185,11 +198,13 @@ def fit(
     return result
 
 
-def _progress(at: _Position, updates: int, measured: Mapping[str, float], speed: float) -> Progress:
+def _progress(
+    at: _Position, updates: int, measured: Mapping[str, float], speed: float, choose_by: ChooseBy
+) -> Progress:
     note = f"{speed:.0f} updates/s"
     if measured:
         note = f"epoch {at.epoch}, error {measured['validation_error']:.2%}, {note}"
-    return Progress(at.updates, updates, at.epoch, note, speed, measured.get("validation_loss"))
+    return Progress(at.updates, updates, at.epoch, note, speed, measured.get(f"validation_{choose_by}"))
 
 
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:

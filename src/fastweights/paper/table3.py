@@ -30,7 +30,7 @@ EPOCHS, SEEDS = 12, 3
 QUICK_EPOCHS = 8
 
 # The search, the same for every cell: each learning rate in a short run of its own.
-LEARNING_RATES = (3e-4, 1e-3, 3e-3)
+LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SEARCH_EPOCHS, SEARCH_SEED = 4, 1000
 
 # What `search` chose, on the validation identities, by data and cell; data that nobody searched take the rendered's.

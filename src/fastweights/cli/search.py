@@ -128,7 +128,7 @@ def search_table2(
     plan = own.plan()
     if plan is not None:
         one = _one(cells, table2.CELLS)
-        config = table2.config(one, recipes[0], table2.LEARNING_RATES[-1], table2.SEARCH_SEED)
+        config = table2.config(one, recipes[0], table2.QUICK["lr"], table2.SEARCH_SEED)
         return _search_own(f"own-table2-{recipes[0]}-{one.folder}", plan, config, own, work)
     failures: dict[str, str] = {}
     for recipe in recipes:

@@ -38,9 +38,9 @@ TUNED: dict[str, dict[str, float]] = {
     "rendered": {
         "irnn/200": 1e-3,
         "lstm/200": 3e-3,
-        "convnet/200": 3e-4,
-        "fast-weights/200": 3e-4,
-        "linear/200": 1e-3,
+        "convnet/200": 3e-3,
+        "fast-weights/200": 1e-3,
+        "linear/200": 3e-3,
     }
 }
 QUICK_LR = 1e-3

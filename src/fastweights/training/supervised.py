@@ -34,7 +34,7 @@ class Recipe:
     """What becomes of the learning rate: it stays, or falls to zero along a cosine, or rises during the first twentieth
     of the updates and then falls so."""
     patience: int = 0
-    """Stop after this many epochs without a lower validation loss; 0: never."""
+    """Stop after this many epochs that were not better on the validation set; 0: never."""
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("patience", 0)):

@@ -70,6 +70,12 @@ def test_the_readme_has_the_same_numbers():
         assert f"| {' | '.join(row[:6])} |" in readme
 
 
+def test_the_page_on_faces_has_the_same_numbers():
+    page = (ROOT / "docs" / "faces.md").read_text()
+    for row in table3.rows(json.loads((RESULTS / "table3.json").read_text())):
+        assert f"| {row[2]} | {row[3]} |" in page
+
+
 def test_the_findings_have_the_same_numbers():
     """All means and deviations of the inner steps and of settling are there, and no others."""
     claims = json.loads((RESULTS / "claims.json").read_text())

@@ -73,8 +73,8 @@ class Remember:
 
         @torch.no_grad()
         def play(screens, reset):
-            logits, values, holder.state = net(screens.unsqueeze(0), holder.state, reset.unsqueeze(0))
-            return logits[0], values[0]
+            logits, _, holder.state = net(screens.unsqueeze(0), holder.state, reset.unsqueeze(0))
+            return logits[0]
 
         return play
 

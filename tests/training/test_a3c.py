@@ -33,6 +33,16 @@ def test_returns_by_hand():
     assert found.tolist() == [[0.5, 1.5], [1.0, 1.0], [2.0, 2.0]]
 
 
+def test_actions_are_drawn_by_their_chances():
+    logits = torch.tensor([[0.0, 1.0, -1.0], [5.0, 5.0, -math.inf]]).repeat(50_000, 1)
+    drawn = a3c.draw(logits, torch.Generator().manual_seed(0)).view(-1, 2)
+    for game in range(2):
+        found = drawn[:, game].bincount(minlength=3) / len(drawn)
+        torch.testing.assert_close(found, logits[game].softmax(-1), atol=0.01, rtol=0)
+    assert (drawn[:, 1] < 2).all()
+    assert not a3c.draw(logits, torch.Generator().manual_seed(1)).view(-1, 2).equal(drawn)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_it_learns_to_remember(tmp_path, optimizer):
     recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer=optimizer)

@@ -66,26 +66,31 @@ class Player:
     """An agent that plays B games step by step, without gradients.
 
     >>> player = Player(Agent("fast-weights", 128, pixels=256, actions=3))
-    >>> logits, values = player(torch.rand(4, 256), torch.ones(4, dtype=torch.bool))
-    >>> logits.shape, values.shape
-    (torch.Size([4, 3]), torch.Size([4]))
+    >>> player(torch.rand(4, 256), torch.ones(4, dtype=torch.bool)).shape
+    torch.Size([4, 3])
     """
 
     def __init__(self, agent: Agent, state: Any = None) -> None:
         self.agent = agent
-        self.state = state  # before the steps in `seen`
-        self.seen: list[tuple[Tensor, Tensor]] = []  # inputs of the core, and resets
+        self.state = state  # before the steps that were seen since
+        self.seen: list[Tensor] = []  # inputs of the core
+        self.resets: list[Tensor] = []
+        self.parted = False  # whether any of these says that an episode began
 
     @torch.no_grad()
-    def __call__(self, screens: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, actions) and values (B,) for the next screens (B, pixels); reset (B,): the first of an episode."""
+    def __call__(self, screens: Tensor, reset: Tensor) -> Tensor:
+        """Logits (B, actions) for the next screens (B, pixels); reset (B,): the first of an episode."""
         agent = self.agent
         if reset.all():
-            self.state, self.seen, reset = None, [], torch.zeros_like(reset)  # they all have nothing to forget
-        self.seen.append((agent.look(screens).relu(), reset))
-        x, resets = (torch.stack(parts) for parts in zip(*self.seen, strict=True))
-        output, state = run_episodes(agent.core, x, self.state, resets)
+            self.state, self.seen, self.resets, self.parted = None, [], [], False  # none has anything to forget
+        elif reset.any():
+            self.parted = True
+        self.seen.append(agent.look(screens).relu())
+        self.resets.append(reset)
+        resets = torch.stack(self.resets) if self.parted else None
+        output, state = run_episodes(agent.core, torch.stack(self.seen), self.state, resets)
         # Fast weights run an episode again from its beginning, which is cheaper than to carry a matrix for each game.
         if not isinstance(agent.core, FastWeights) or len(self.seen) == LONGEST:
-            self.state, self.seen = state, []
-        return agent.policy(output[-1]), agent.value(output[-1]).squeeze(-1)
+            self.state, self.seen, self.resets, self.parted = state, [], [], False
+        policy: Tensor = agent.policy(output[-1])
+        return policy

@@ -59,18 +59,20 @@ def make_core(
     return core  # type: ignore[no-any-return]
 
 
-def run_episodes(core: nn.Module, x: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, Any]:
+def run_episodes(core: nn.Module, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
     """Run a core of `make_core` over x (T, B, features) in which episodes end and others begin.
 
     Args:
         state: from an earlier call, or None.
-        reset: (T, B) bool: before this step the sequence starts anew.
+        reset: (T, B) bool: before this step the sequence starts anew; None: none does.
 
     >>> core, x = make_core("lstm", 10, 20), torch.randn(7, 3, 10)
     >>> output, _ = run_episodes(core, x, None, torch.tensor([False, False, True, False, False, False, False])[:, None])
     >>> torch.allclose(output[2:], core(x[2:])[0])
     True
     """
+    if reset is None:
+        return core(x, state)  # type: ignore[no-any-return]
     reset = reset.expand(x.shape[:2])
     if isinstance(core, FastWeights):
         return core(x, state, reset=reset if reset.any() else None)  # type: ignore[no-any-return]

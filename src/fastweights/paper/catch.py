@@ -96,7 +96,7 @@ class Catch:
         games = CatchVector(count, self.size, self.visible, self.paddle_start)
         return ShowLastAction(games) if self.last_action else games
 
-    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], Tensor]:
         """The agent, move by move."""
         assert isinstance(net, Agent)
         return Player(net, state)
@@ -402,7 +402,7 @@ def play(folder: RunFolder, seed: int) -> Episode:
     seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
     player, reset, reward = Player(net), torch.tensor([True]), 0.0
     for _ in range(size - 1):
-        logits, _ = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
+        logits = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
         reset = torch.tensor([False])
         for game, shown in zip(games, (seen, screens), strict=True):
             after, rewards, ended, _, infos = game.step(logits.argmax(1).numpy())

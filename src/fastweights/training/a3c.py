@@ -80,8 +80,8 @@ class Game(Protocol):
     def make_games(self, count: int, seed: int) -> Any:
         """Games as a `gymnasium.vector.VectorEnv` that starts a new episode in the step that ends one."""
 
-    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """The net step by step, from a state on: (screens, reset) → (logits, values)."""
+    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], Tensor]:
+        """The net step by step, from a state on: (screens, reset) → logits."""
 
 
 class Played(NamedTuple):
@@ -131,6 +131,12 @@ class Shared:
             self.weights.addcdiv_(self.means, self.squares.sqrt().add_(1e-8), value=-lr * scale)
 
 
+def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """An action for each game by its chances, from their logits (B, actions)."""
+    # The largest with Gumbel noise added: the same chances as of `torch.multinomial`, and faster.
+    return (logits - torch.empty_like(logits).exponential_(generator=generator).log_()).argmax(-1)
+
+
 def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> Tensor:
     """What each move (T, B) led to: rewards to the end of its episode, or to the last move and `after` that (B,).
 
@@ -164,8 +170,7 @@ class Worker:
         player = self.game.make_player(net, self.state)
         seen, resets, actions, rewards, ended = [], [], [], [], []
         for _ in range(recipe.steps):
-            logits, _ = player(screens, reset)
-            action = torch.multinomial(logits.softmax(-1), 1, generator=self.generator).squeeze(1)
+            action = draw(player(screens, reset), self.generator)
             seen.append(screens)
             resets.append(reset)
             actions.append(action)
@@ -213,10 +218,8 @@ def score(game: Game, net: nn.Module, *, episodes: int = 1000, greedy: bool, see
     screens, reset = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1), torch.ones(count, dtype=torch.bool)
     total, ended = 0.0, 0
     while ended < episodes:
-        logits, _ = player(screens, reset)
-        action = logits.argmax(-1)
-        if not greedy:
-            action = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+        logits = player(screens, reset)
+        action = logits.argmax(-1) if greedy else draw(logits, generator)
         observed, reward, terminated, truncated, _ = games.step(action.numpy())
         screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
         total, ended = total + float(reward.sum()), ended + int(reset.sum())

@@ -34,3 +34,16 @@ def test_many_runs_say_when_one_is_over_and_now_and_then_what_is_left(capsys):
     assert done == "a: error 1%"
     assert running.startswith("1 of 4 runs done, ")
     assert running.endswith(" left; now b")
+
+
+def test_what_was_done_before_does_not_make_what_is_left_look_short(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with Board(4, every=0) as board:
+        board.done("a", "error 1%")  # which is found as it was left
+        board.update("b", at(40, 4))  # which goes on
+        now = 30.0
+        board.update("b", at(60, 6))
+    _, found, later = capsys.readouterr().err.splitlines()
+    assert found == "1 of 4 runs done, an unknown time left; now b"
+    assert later == "1 of 4 runs done, 6 min left; now b"  # a fifth of a run in 30 s, 2.4 runs to go

@@ -42,6 +42,7 @@ class Board:
         self.total, self.finished = total, 0
         self.every = every if every is not None else 5.0 if total == 1 else 60.0  # seconds between lines, at least
         self.running: dict[str, Progress] = {}
+        self.before = 0.0  # runs, or parts of them, that were done before this start
         self.epoch = 0  # of a single run, that was told last
         self.started, self.said = time.monotonic(), -math.inf if total == 1 else time.monotonic()
         self.bars: Bars | None = None
@@ -70,6 +71,8 @@ class Board:
 
     def update(self, name: str, progress: Progress) -> None:
         """A run got this far."""
+        if name not in self.running:
+            self.before += progress.done / progress.of
         self.running[name] = progress
         if self.bars:
             if name not in self.tasks:
@@ -89,7 +92,8 @@ class Board:
     def done(self, name: str, note: str) -> None:
         """A run is over."""
         self.finished += 1
-        self.running.pop(name, None)
+        if self.running.pop(name, None) is None:
+            self.before += 1
         if self.bars:
             if name in self.tasks:
                 self.bars.remove_task(self.tasks.pop(name))
@@ -104,7 +108,8 @@ class Board:
 
     def _left(self) -> str:
         done = self._done()
-        return duration((time.monotonic() - self.started) * (self.total - done) / done) if done else "an unknown time"
+        per_second = (done - self.before) / max(time.monotonic() - self.started, 1e-9)
+        return duration((self.total - done) / per_second) if per_second > 0 else "an unknown time"
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -67,7 +67,8 @@ def test_signals_are_no_weights():
 
 def test_the_convnet_by_hand():
     made, images = ConvNet(6, patch=2, classes=3), torch.rand(4, 8, 8)
-    weight, bias = made.patches.weight.flatten(1), made.patches.bias
+    weight, bias = made.patches.weight, made.patches.bias
+    details = made.details.weight.unflatten(1, (2, 2, 6))
     quadrants = []
     for top in (0, 4):
         for left in (0, 4):
@@ -76,9 +77,9 @@ def test_the_convnet_by_hand():
             for i in range(2):
                 for j in range(2):
                     patch = region[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].flatten(1)
-                    total = total + functional.linear(patch, weight, bias).relu() @ made.details.weight[:, :, i, j].T
+                    total = total + functional.linear(patch, weight, bias).relu() @ details[:, i, j].T
             coarse = functional.avg_pool2d(region.unsqueeze(1), 2).flatten(1)
-            total = total + functional.linear(coarse, weight, bias).relu() @ made.coarse.weight[:, :, 0, 0].T
+            total = total + functional.linear(coarse, weight, bias).relu() @ made.coarse.weight.T
             quadrants.append(total.relu())
-    top = functional.linear(torch.stack(quadrants, 2).flatten(1), made.image.weight.flatten(1), made.image.bias)
+    top = functional.linear(torch.cat(quadrants, 1), made.image.weight, made.image.bias)
     torch.testing.assert_close(made(images), made.readout(top.relu()))

@@ -118,7 +118,8 @@ class ConvNet(nn.Module):
 def _squares(x: Tensor, side: int) -> Tensor:
     """(B, n, n, features) cut into squares, each of which becomes the features of one place."""
     rows = x.unflatten(2, (-1, side)).unflatten(1, (-1, side))  # (B, n/side, side, n/side, side, features)
-    return rows.transpose(2, 3).flatten(3)
+    squares: Tensor = rows.transpose(2, 3).flatten(3)
+    return squares
 
 
 class FaceConvNet(nn.Module):

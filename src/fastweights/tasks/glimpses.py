@@ -59,16 +59,16 @@ class Schedule(NamedTuple):
         patches: list[Tensor] = []
         first = {}
         for size in sizes:
-            first[size] = sum(part.shape[1] for part in patches)
+            first[size] = sum(map(len, patches))
             patches.append(self._patches(images, size))
         places = [first[g.size] + g.top // g.size * (self.image // g.size) + g.left // g.size for g in self.glimpses]
-        return torch.cat(patches, 1).transpose(0, 1)[torch.tensor(places, device=images.device)]
+        return torch.cat(patches).index_select(0, torch.tensor(places, device=images.device))
 
     def _patches(self, images: Tensor, size: int) -> Tensor:
-        """All regions of a size, row by row, each averaged down to a patch: (B, regions, patch²)."""
-        pooled = functional.avg_pool2d(images.unsqueeze(1), size // self.patch).squeeze(1)
+        """All regions of a size, row by row, each averaged down to a patch: (regions, B, patch²)."""
+        pooled = images if size == self.patch else functional.avg_pool2d(images, size // self.patch)
         cut = pooled.unfold(1, self.patch, self.patch).unfold(2, self.patch, self.patch)  # (B, rows, columns, …)
-        return cut.flatten(3).flatten(1, 2)
+        return cut.permute(1, 2, 0, 3, 4).flatten(3).flatten(0, 1)
 
     def signals(self) -> Signals:
         """What goes with the glimpses."""

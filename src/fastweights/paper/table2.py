@@ -53,7 +53,26 @@ SETTLED = (
 )
 
 # What `search` chose, on the validation set, by recipe and cell.
-TUNED: dict[str, dict[str, float]] = {"plain": {}, "shifted": {}}
+TUNED: dict[str, dict[str, float]] = {
+    "plain": {
+        "irnn/50": 1e-2,
+        "lstm/50": 1e-2,
+        "convnet/50": 1e-2,
+        "fast-weights/50": 1e-2,
+        "norm-rnn/50": 1e-2,
+        "irnn/100": 3e-3,
+        "lstm/100": 1e-2,
+        "convnet/100": 1e-2,
+        "fast-weights/100": 1e-2,
+        "norm-rnn/100": 1e-3,
+        "irnn/200": 3e-3,
+        "lstm/200": 1e-2,
+        "convnet/200": 3e-3,
+        "fast-weights/200": 3e-3,
+        "norm-rnn/200": 1e-3,
+    },
+    "shifted": {},
+}
 
 QUICK = {"epochs": 4, "examples": 10_000, "lr": 3e-3}
 QUICK_CELLS = tuple(f"{model}/50" for model in PAPER)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastweights.paper import table1, table3
+from fastweights.paper import table1, table2, table3
 from fastweights.report import tables
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,6 +19,12 @@ PLATEAU = 30_000  # updates that an LSTM may spend on the floor before it solves
 def judged_on_a_plateau(entry):
     """A baseline that was given up before it had the time to leave the floor: a mistake of many replications."""
     return any(seed["test_error"] > 10 and seed["epochs"] * UPDATES_PER_EPOCH < PLATEAU for seed in entry["seeds"])
+
+
+def chosen_by_validation(entry):
+    """The test error of the seed that was best on the validation set."""
+    best = min(entry["seeds"], key=lambda seed: (seed["validation_error"], seed["validation_loss"]))
+    return best["test_error"]
 
 
 def test_the_law_catches_the_mistake():
@@ -36,8 +42,17 @@ def test_a_cell(entry):
     assert entry["command"].startswith("fastweights reproduce table1")
     if entry["recipe"] == "tuned":
         assert len(entry["seeds"]) >= table1.SEEDS[cell.units]
-    best = min(entry["seeds"], key=lambda seed: (seed["validation_error"], seed["validation_loss"]))
-    assert entry["test_error_best_validation"] == best["test_error"]
+    assert entry["test_error_best_validation"] == chosen_by_validation(entry)
+
+
+def test_glimpses():
+    entries = json.loads((RESULTS / "table2.json").read_text())
+    tuned = [(cell, recipe) for recipe, rates in table2.TUNED.items() if rates for cell in table2.CELLS]
+    assert [(table2.Cell(entry["model"], entry["units"]), entry["recipe"]) for entry in entries] == tuned
+    for entry in entries:
+        assert len(entry["seeds"]) >= table2.SEEDS
+        assert {seed["epochs"] for seed in entry["seeds"]} == {table2.EPOCHS}
+        assert entry["test_error_best_validation"] == chosen_by_validation(entry)
 
 
 def test_faces():
@@ -47,14 +62,19 @@ def test_faces():
         assert entry["recipe"] == "rendered"
         assert len(entry["seeds"]) >= table3.SEEDS
         assert {seed["epochs"] for seed in entry["seeds"]} == {table3.EPOCHS}
-        best = min(entry["seeds"], key=lambda seed: (seed["validation_error"], seed["validation_loss"]))
-        assert entry["test_error_best_validation"] == best["test_error"]
+        assert entry["test_error_best_validation"] == chosen_by_validation(entry)
 
 
 def test_the_settings_are_those_that_the_search_chose():
     found = json.loads((RESULTS / "table1-search.json").read_text())["cells"]
     chosen = {cell: table1.Setting(**what["chosen"]) for cell, what in found.items() if what["chosen"]}
     assert chosen == table1.TUNED
+
+
+def test_the_learning_rates_for_glimpses_are_those_that_the_search_chose():
+    found = json.loads((RESULTS / "table2-search.json").read_text())["recipes"]
+    chosen = {recipe: {cell: what["chosen"] for cell, what in cells.items()} for recipe, cells in found.items()}
+    assert chosen == {recipe: rates for recipe, rates in table2.TUNED.items() if rates}
 
 
 def test_the_learning_rates_for_faces_are_those_that_the_search_chose():
@@ -68,6 +88,19 @@ def test_the_readme_has_the_same_numbers():
     rows += table3.rows(json.loads((RESULTS / "table3.json").read_text()))
     for row in rows:
         assert f"| {' | '.join(row[:6])} |" in readme
+    glimpses = json.loads((RESULTS / "table2.json").read_text())
+    for recipe in table2.RECIPES:
+        for model in table2.MODELS:  # one row with all sizes
+            some = [entry for entry in glimpses if (entry["recipe"], entry["model"]) == (recipe, model)]
+            row = [value for cells in tables.rows(some, usual=recipe) for value in cells[2:5]]
+            assert not row or f"| {' | '.join([model, *row])} |" in readme
+
+
+def test_the_page_on_glimpses_has_the_same_numbers():
+    told = re.findall(r"\d+\.\d\d ± \d+\.\d\d", (ROOT / "docs" / "glimpses.md").read_text())
+    entries = json.loads((RESULTS / "table2.json").read_text())
+    found = [f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}" for entry in entries]
+    assert sorted(told) == sorted(found)
 
 
 def test_the_page_on_faces_has_the_same_numbers():

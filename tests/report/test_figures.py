@@ -7,7 +7,7 @@ from fastweights.report import figures
 
 def test_curves_are_the_mean_and_the_range(tmp_path):
     runs = [[{"loss": 2.0}, {"loss": 1.0}], [{"loss": 4.0}]]
-    figure = figures.curves({"lstm": runs}, "loss", "log-likelihood", sign=-1)
+    figure = figures.curves({"lstm": runs}, "loss", "log-likelihood", scale=-1)
     (line,) = figure.axes[0].get_lines()
     assert list(line.get_xdata()) == [1, 2]
     assert list(line.get_ydata()) == pytest.approx([-3, -2.5])

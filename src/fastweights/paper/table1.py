@@ -193,7 +193,7 @@ def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
     sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
     groups = curves(runs, "test_loss", epochs)
     if groups:
-        figure = figures.curves(groups, "test_loss", "test log-likelihood", sign=-1)
+        figure = figures.curves(groups, "test_loss", "test log-likelihood", scale=-1)
         figure.axes[0].axhline(-floor_loss(), color="grey", linestyle=":", label="without any retrieval")
         figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
         picture = figures.save(figure, results / "table1-curves.png")[0]

@@ -221,8 +221,11 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
         folder = runs / experiment(recipe, quick)
         groups = curves({model: folder / Cell(model, units).folder for model in MODELS}, "test_error")
         if groups:
-            figure = figures.curves(groups, "test_error", "test error")
-            figure.axes[0].set_yscale("log")
+            figure = figures.curves(groups, "test_error", "test error, %", scale=100)
+            axes = figure.axes[0]
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
             figure = figures.finish(figure, f"MNIST by glimpses, {units} units, {recipe} images")
             picture = figures.save(figure, results / f"table2-{recipe}.png")[0]
             sections.append(pages.Section(f"While training, {units} units, {recipe} images", figure=picture))

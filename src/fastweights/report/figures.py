@@ -12,6 +12,7 @@ from matplotlib import pyplot
 from matplotlib.animation import PillowWriter
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 matplotlib.rcParams["svg.hashsalt"] = "fastweights"  # the same figure is the same file
 Curve = Sequence[Mapping[str, Any]]  # the metrics of one run
@@ -32,7 +33,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, sign: float = 1.0) -> Figure:
+def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, scale: float = 1.0) -> Figure:
     """A metric against epochs: the mean over the runs of a group as a line, from the least to the greatest as a band.
 
     A run that ended early stays where it ended.
@@ -40,7 +41,7 @@ def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, si
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, runs in groups.items():
         epochs = max(len(run) for run in runs)
-        values = [[sign * run[min(epoch, len(run) - 1)][metric] for run in runs] for epoch in range(epochs)]
+        values = [[scale * run[min(epoch, len(run) - 1)][metric] for run in runs] for epoch in range(epochs)]
         steps = range(1, epochs + 1)
         (line,) = axes.plot(
             steps,
@@ -48,6 +49,7 @@ def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, si
             label=f"{name} ({len(runs)} {'seed' if len(runs) == 1 else 'seeds'})",
         )
         axes.fill_between(steps, [*map(min, values)], [*map(max, values)], color=line.get_color(), alpha=0.2)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epochs")
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)

@@ -72,8 +72,11 @@ class Player:
 
     def __init__(self, agent: Agent, state: Any = None) -> None:
         self.agent = agent
-        self.state = state  # before the steps that were seen since
-        self.seen: list[Tensor] = []  # inputs of the core
+        self._go_on_from(state)
+
+    def _go_on_from(self, state: Any) -> None:
+        self.state = state
+        self.seen: list[Tensor] = []  # inputs of the core since then
         self.resets: list[Tensor] = []
         self.parted = False  # whether any of these says that an episode began
 
@@ -82,7 +85,7 @@ class Player:
         """Logits (B, actions) for the next screens (B, pixels); reset (B,): the first of an episode."""
         agent = self.agent
         if reset.all():
-            self.state, self.seen, self.resets, self.parted = None, [], [], False  # none has anything to forget
+            self._go_on_from(None)  # none has anything to forget
         elif reset.any():
             self.parted = True
         self.seen.append(agent.look(screens).relu())
@@ -91,6 +94,6 @@ class Player:
         output, state = run_episodes(agent.core, torch.stack(self.seen), self.state, resets)
         # Fast weights run an episode again from its beginning, which is cheaper than to carry a matrix for each game.
         if not isinstance(agent.core, FastWeights) or len(self.seen) == LONGEST:
-            self.state, self.seen, self.resets, self.parted = state, [], [], False
+            self._go_on_from(state)
         policy: Tensor = agent.policy(output[-1])
         return policy

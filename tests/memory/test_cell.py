@@ -44,7 +44,7 @@ def test_equals_the_layer_step_by_step(options, controlled):
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"inner_steps": 0}, {"settling": "identity", "normalize_start": True}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("batch", [(), (1,)])
+@pytest.mark.parametrize("batch", [(), (1,), (4,)])
 def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     layer, cell = (twin.to(dtype) for twin in twins(options))
@@ -61,6 +61,20 @@ def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
             state = new
             torch.testing.assert_close(state.h, output[t], rtol=0, atol=tolerance)
         torch.testing.assert_close(state.A, end.A[0], rtol=0, atol=tolerance)
+
+
+def test_the_number_of_threads_does_not_matter():
+    _, cell = twins({"inner_steps": 2})
+    x, before, found = torch.randn(7, 3, dtype=torch.float64), torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                found.append(cell(x, cell(x)))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0].h, found[1].h)
+    assert torch.equal(found[0].A, found[1].A)
 
 
 def test_without_a_batch():

@@ -414,8 +414,8 @@ class FastWeightsCell(_FastWeightsBase):
     """One step of `FastWeights`, called like `nn.RNNCell`: for loops of your own, agents and streams.
 
     The arguments are those of `FastWeights`; the parameters have its names without `_l0`. A state has `h` (B, H) and
-    `A` (B, H, H), or (H,) and (H, H) for an x without a batch. For a single sequence and without gradients, a step is
-    one call of the kernel.
+    `A` (B, H, H), or (H,) and (H, H) for an x without a batch. Without gradients and signals, a step is one call of the
+    kernel.
 
     >>> cell = FastWeightsCell(10, 20)
     >>> state = None
@@ -497,13 +497,13 @@ class FastWeightsCell(_FastWeightsBase):
         return FastWeightsState.left_by((end,), (*x.shape[:-1], H))
 
     def _streams(self, x: Tensor, state: FastWeightsState | None) -> bool:
-        """Whether one call of the kernel does for x, without signals: a single sequence, no gradients, no tracing."""
+        """Whether one call of the kernel does for x, without signals: no gradients, no tracing."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return False
         if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
             return False
         shape, dtype, W = x.shape, x.dtype, self._weight("weight_hh")
-        if shape not in ((1, self.input_size), (self.input_size,)) or dtype != W.dtype or not W.is_cpu:
+        if not 1 <= len(shape) <= 2 or shape[-1] != self.input_size or dtype != W.dtype or not W.is_cpu:
             return False
         if not kernel.covers(x):
             return False

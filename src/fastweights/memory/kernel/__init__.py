@@ -18,7 +18,7 @@ from torch import Tensor
 from ..chunked import WEIGHTS, Gradients, Run, Saved, sums_to_size, transition_gradients
 from ..equations import Dynamics
 
-ABI = 6
+ABI = 7
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 12
 LARGE = 1 << 23  # bytes
@@ -27,7 +27,7 @@ LANES = {torch.float32: 8, torch.float64: 4}
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
 _pack = struct.Struct("17q30Q").pack
-_pack_step = struct.Struct("6q2d10Q").pack  # fw_step
+_pack_step = struct.Struct("8q2d10Q").pack  # fw_step
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 
 
@@ -215,7 +215,7 @@ def backward(
 
 
 def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
-    """One step of one sequence, given x (I,) or (1, I), C, b, W, gain, shift, h and A (None: zero): the new h and A.
+    """One step, given x (B, I) or (I,), C, b, W, gain, shift, h and A (None: zero): the new h and A.
 
     `numbers` are the dynamics, λ and η.
     """
@@ -225,13 +225,15 @@ def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
     assert x is not None
     assert C is not None
     H, features = C.shape
+    B = 1 if x.dim() == 1 else x.shape[0]
     if h is None or A is None:
         new_h, new_A = x.new_empty((*x.shape[:-1], H)), x.new_empty((*x.shape[:-1], H, H))
     else:
         new_h, new_A = torch.empty_like(h), torch.empty_like(A)
     pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if _steps[x.dtype](_pack_step(features, H, *numbers, *pointers, new_h.data_ptr(), new_A.data_ptr())):
-        raise MemoryError(f"not enough memory for a step with {H} units")
+    sizes = B, features, H, numbers[0], torch.get_num_threads()
+    if _steps[x.dtype](_pack_step(*sizes, *numbers[1:], *pointers, new_h.data_ptr(), new_A.data_ptr())):
+        raise MemoryError(f"not enough memory for a step of {B} sequences with {H} units")
     return new_h, new_A
 
 

@@ -83,6 +83,22 @@ struct Scratch {
 
 thread_local Scratch scratch;
 
+// work(0) … work(count - 1), on several threads if there are: 0, or 1 when memory ran out.
+template <class F> int in_parallel(int64_t count, int64_t most, F work) {
+    const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(most, count)));
+    int failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+    for (int64_t index = 0; index < count; ++index) {
+        try {
+            work(index);
+        } catch (const std::bad_alloc &) {
+#pragma omp atomic write
+            failed = 1;
+        }
+    }
+    return failed;
+}
+
 template <class T> struct Kernel {
     using V = typename Lanes<T>::V;
     static constexpr int64_t L = Lanes<T>::count;
@@ -796,19 +812,7 @@ template <class T> struct Kernel {
     }
 
     int run(void (Kernel::*work)(int64_t)) {
-        const int64_t count = blocks();
-        const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(c.threads, count)));
-        int failed = 0;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-        for (int64_t index = 0; index < count; ++index) {
-            try {
-                (this->*work)(index);
-            } catch (const std::bad_alloc &) {
-#pragma omp atomic write
-                failed = 1;
-            }
-        }
-        return failed;
+        return in_parallel(blocks(), c.threads, [&](int64_t index) { (this->*work)(index); });
     }
 };
 
@@ -839,13 +843,16 @@ template <class T> void add_product(const T *matrix, int64_t rows, int64_t colum
         for (int64_t j = 0; j < columns; ++j) out[i] += matrix[i * columns + j] * x[j];
 }
 
-// One step of one sequence: vectors run along the units.
-template <class T> void step(const fw_step &c) {
+// One step of sequence b: vectors run along the units.
+template <class T> void step(const fw_step &c, int64_t b) {
     const int64_t H = c.H;
-    const T *x = static_cast<const T *>(c.x), *C = static_cast<const T *>(c.C), *bias = static_cast<const T *>(c.b);
-    const T *W = static_cast<const T *>(c.W), *gain = static_cast<const T *>(c.gain);
-    const T *shift = static_cast<const T *>(c.shift), *h = static_cast<const T *>(c.h), *A = static_cast<const T *>(c.A);
-    T *z = scratch.take<T>(3 * H), *v = z + H, *q = v + H, *new_h = static_cast<T *>(c.new_h);
+    const T *x = static_cast<const T *>(c.x) + b * c.I, *C = static_cast<const T *>(c.C);
+    const T *bias = static_cast<const T *>(c.b), *W = static_cast<const T *>(c.W);
+    const T *gain = static_cast<const T *>(c.gain), *shift = static_cast<const T *>(c.shift);
+    const T *h = c.h ? static_cast<const T *>(c.h) + b * H : nullptr;
+    const T *A = c.A ? static_cast<const T *>(c.A) + b * H * H : nullptr;
+    T *z = scratch.take<T>(3 * H), *v = z + H, *q = v + H;
+    T *new_h = static_cast<T *>(c.new_h) + b * H, *new_A = static_cast<T *>(c.new_A) + b * H * H;
     const auto settle = [&](const T *from, bool normalized, T *to) {
         T mean = 0, variance = 0;
         if (normalized) {
@@ -870,7 +877,6 @@ template <class T> void step(const fw_step &c) {
         settle(v, gain, s + 1 < c.S ? q : new_h);
     }
     const T decay = T(c.decay), rate = T(c.rate);
-    T *new_A = static_cast<T *>(c.new_A);
     for (int64_t i = 0; i < H; ++i) {
         const T own = rate * new_h[i];
         T *__restrict row = new_A + i * H;
@@ -881,14 +887,8 @@ template <class T> void step(const fw_step &c) {
     }
 }
 
-// 0, or 1 when memory ran out.
-template <class T> int try_step(const fw_step *one) {
-    try {
-        step<T>(*one);
-        return 0;
-    } catch (const std::bad_alloc &) {
-        return 1;
-    }
+template <class T> int all_steps(const fw_step *c) {
+    return in_parallel(c->B, c->threads, [&](int64_t b) { step<T>(*c, b); });
 }
 
 // 0, or 1 when memory ran out.
@@ -919,8 +919,8 @@ template <class F> void each_step(const fw_rows &c, F work) {
 
 #pragma GCC visibility push(default)
 extern "C" {
-int fw_step_f32(const fw_step *one) { return try_step<float>(one); }
-int fw_step_f64(const fw_step *one) { return try_step<double>(one); }
+int fw_step_f32(const fw_step *step) { return all_steps<float>(step); }
+int fw_step_f64(const fw_step *step) { return all_steps<double>(step); }
 int64_t fw_abi(void) { return FW_ABI; }
 // Have a new array come in large pages, where the system does that: to touch it for the first time is then cheap.
 void fw_in_large_pages(uint64_t array, uint64_t bytes) {

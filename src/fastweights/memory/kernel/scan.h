@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 6
+#define FW_ABI 7
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -35,12 +35,12 @@ typedef struct {
     void *to;                    // the other; what does not count is zero
 } fw_rows;
 
-// One step of one sequence, input product and write included.
+// One step of some sequences, input product and write included.
 typedef struct {
-    int64_t I, H, S;                                  // features, units, inner steps
+    int64_t B, I, H, S, threads;                      // sequences, features, units, inner steps
     int64_t identity, use_tanh, normalize_start;      // dynamics
     double decay, rate;
-    const void *x, *C, *b, *W, *gain, *shift;         // (I), (H, I), (H) or null, (H, H), (H) or null, (H) or null
-    const void *h, *A;                                // (H) and (H, H), both null for zero
-    void *new_h, *new_A;                              // (H), (H, H)
+    const void *x, *C, *b, *W, *gain, *shift;         // (B, I), (H, I), (H) or null, (H, H), (H) or null, (H) or null
+    const void *h, *A;                                // (B, H) and (B, H, H), both null for zero
+    void *new_h, *new_A;                              // (B, H), (B, H, H)
 } fw_step;

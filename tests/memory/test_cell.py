@@ -46,6 +46,7 @@ def test_equals_the_layer_step_by_step(options, controlled):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("batch", [(), (1,), (4,)])
 def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
+    """Whether it is a cell that takes the steps, or the layer itself."""
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     layer, cell = (twin.to(dtype) for twin in twins(options))
     x = torch.randn(12, *batch, 3, dtype=dtype)
@@ -61,6 +62,16 @@ def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
             state = new
             torch.testing.assert_close(state.h, output[t], rtol=0, atol=tolerance)
         torch.testing.assert_close(state.A, end.A[0], rtol=0, atol=tolerance)
+        state = None
+        for t in range(12):
+            one, state = layer(x[t : t + 1], state)
+            torch.testing.assert_close(one[0], output[t], rtol=0, atol=tolerance)
+            held = state.h.clone(), state.A.clone()
+            one.fill_(9)  # which is the caller's, not the state's
+            assert torch.equal(held[0], state.h)
+            assert torch.equal(held[1], state.A)
+        torch.testing.assert_close(state.h, end.h, rtol=0, atol=tolerance)
+        torch.testing.assert_close(state.A, end.A, rtol=0, atol=tolerance)
 
 
 def test_the_number_of_threads_does_not_matter():

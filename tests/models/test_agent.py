@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fastweights.models import agent as agents
 from fastweights.models.agent import Agent, Player
 from fastweights.models.cores import CORES
 
@@ -56,9 +55,7 @@ def test_to_begin_with_all_actions_are_alike():
 
 
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("longest", [64, 3])
-def test_a_player_does_step_by_step_what_the_agent_does_at_once(core, longest, monkeypatch):
-    monkeypatch.setattr(agents, "LONGEST", longest)
+def test_a_player_does_step_by_step_what_the_agent_does_at_once(core):
     made, screens, reset = agent(core), torch.rand(12, 3, 9), torch.rand(12, 3) < 0.15
     reset[0] = reset[5] = True
     logits, _, _ = made(screens, None, reset)

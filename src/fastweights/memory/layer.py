@@ -147,6 +147,27 @@ class _FastWeightsBase(nn.Module):
         with full_precision(x.device):
             return scan(*arguments, fused, self._chunk_size)
 
+    def _streams(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> bool:
+        """Whether one call of the kernel does for a step of x, without signals: no gradients, no tracing."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return False
+        if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
+            return False
+        dtype, W = x.dtype, self._weight("weight_hh" + suffix)
+        if x.shape[-1:] != (self.input_size,) or dtype != W.dtype or not W.is_cpu or not kernel.covers(x):
+            return False
+        if state is None or type(state) is not FastWeightsState:
+            return state is None
+        h = state.h
+        return h.is_cpu and h.dtype == dtype and h.shape == (*x.shape[:-1], self.hidden_size)
+
+    def _step(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> FastWeightsState:
+        """The state after a step of x (…, I) that `_streams`."""
+        tensors = [self._weight(name + suffix) for name in SLOW]
+        before = (None, None) if state is None else (state.h, state.A)
+        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
+        return FastWeightsState.made_of(*kernel.step([x, *tensors, *before], *dynamics, self.decay, self.rate))
+
     def _weight(self, name: str) -> Any:
         """A parameter; by `getattr` only where it is not a plain one (parametrized, say), for that is slow."""
         try:
@@ -315,10 +336,14 @@ class FastWeights(_FastWeightsBase):
         Returns:
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
-        if state is None and lengths is reset is wipe is store is read is integrate is None and self._like_a_scan(x):
-            checks.inputs(x, (3,), self.input_size, self._like)
-            hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
-            return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
+        if lengths is reset is wipe is store is read is integrate is None and self._like_a_scan(x):
+            if len(x) == 1 and self._streams(x, state, "_l0"):
+                new_state = self._step(x, state, "_l0")
+                return new_state.h.clone(), new_state
+            if state is None:
+                checks.inputs(x, (3,), self.input_size, self._like)
+                hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
+                return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
         batch = self._arrange(x, state, lengths, signals)
         output, new_state = self._run(batch, state)
@@ -475,8 +500,8 @@ class FastWeightsCell(_FastWeightsBase):
         integrate: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
-        if reset is wipe is store is read is integrate is None and self._streams(x, state):
-            return self._step(x, state)
+        if reset is wipe is store is read is integrate is None and self._streams(x, state, "") and x.dim() < 3:
+            return self._step(x, state, "")
         H = self.hidden_size
         like = self._weight("weight_hh")
         checks.inputs(x, (1, 2), self.input_size, like)
@@ -495,28 +520,3 @@ class FastWeightsCell(_FastWeightsBase):
         A0 = None if state is None else state.A.reshape(B, H, H)
         _, end = self._scan(batch.x, "", h0, A0, None, batch.controls)
         return FastWeightsState.left_by((end,), (*x.shape[:-1], H))
-
-    def _streams(self, x: Tensor, state: FastWeightsState | None) -> bool:
-        """Whether one call of the kernel does for x, without signals: no gradients, no tracing."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-            return False
-        if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
-            return False
-        shape, dtype, W = x.shape, x.dtype, self._weight("weight_hh")
-        if not 1 <= len(shape) <= 2 or shape[-1] != self.input_size or dtype != W.dtype or not W.is_cpu:
-            return False
-        if not kernel.covers(x):
-            return False
-        if state is None or type(state) is not FastWeightsState:
-            return state is None
-        h = state.h
-        return h.is_cpu and h.dtype == dtype and h.shape == (*shape[:-1], self.hidden_size)
-
-    def _step(self, x: Tensor, state: FastWeightsState | None) -> FastWeightsState:
-        try:
-            tensors: list[Any] = [self._parameters[name] for name in SLOW]
-        except KeyError:
-            tensors = [self._weight(name) for name in SLOW]
-        before = (None, None) if state is None else (state.h, state.A)
-        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
-        return FastWeightsState.made_of(*kernel.step([x, *tensors, *before], *dynamics, self.decay, self.rate))

@@ -6,10 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..memory import FastWeights
 from .cores import make_core, run_episodes
-
-LONGEST = 64  # steps that a player of fast weights looks back on before it folds them into a matrix
 
 
 class Agent(nn.Module):
@@ -71,29 +68,16 @@ class Player:
     """
 
     def __init__(self, agent: Agent, state: Any = None) -> None:
-        self.agent = agent
-        self._go_on_from(state)
-
-    def _go_on_from(self, state: Any) -> None:
-        self.state = state
-        self.seen: list[Tensor] = []  # inputs of the core since then
-        self.resets: list[Tensor] = []
-        self.parted = False  # whether any of these says that an episode began
+        self.agent, self.state = agent, state
 
     @torch.no_grad()
     def __call__(self, screens: Tensor, reset: Tensor) -> Tensor:
         """Logits (B, actions) for the next screens (B, pixels); reset (B,): the first of an episode."""
-        agent = self.agent
+        agent, state, resets = self.agent, self.state, None
         if reset.all():
-            self._go_on_from(None)  # none has anything to forget
+            state = None  # none has anything to forget
         elif reset.any():
-            self.parted = True
-        self.seen.append(agent.look(screens).relu())
-        self.resets.append(reset)
-        resets = torch.stack(self.resets) if self.parted else None
-        output, state = run_episodes(agent.core, torch.stack(self.seen), self.state, resets)
-        # Fast weights run an episode again from its beginning, which is cheaper than to carry a matrix for each game.
-        if not isinstance(agent.core, FastWeights) or len(self.seen) == LONGEST:
-            self._go_on_from(state)
-        policy: Tensor = agent.policy(output[-1])
+            resets = reset.unsqueeze(0)
+        output, self.state = run_episodes(agent.core, agent.look(screens).relu().unsqueeze(0), state, resets)
+        policy: Tensor = agent.policy(output[0])
         return policy

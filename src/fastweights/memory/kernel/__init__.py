@@ -215,7 +215,7 @@ def backward(
 
 
 def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
-    """One step, given x (B, I) or (I,), C, b, W, gain, shift, h and A (None: zero): the new h and A.
+    """One step, given x (…, I), C, b, W, gain, shift, h and A (None: zero): the new h and A.
 
     `numbers` are the dynamics, λ and η.
     """
@@ -225,7 +225,7 @@ def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
     assert x is not None
     assert C is not None
     H, features = C.shape
-    B = 1 if x.dim() == 1 else x.shape[0]
+    B = x.numel() // features
     if h is None or A is None:
         new_h, new_A = x.new_empty((*x.shape[:-1], H)), x.new_empty((*x.shape[:-1], H, H))
     else:

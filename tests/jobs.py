@@ -1,6 +1,7 @@
 """Jobs for worker processes, which must be able to import them."""
 
 import os
+import resource
 import signal
 import time
 
@@ -16,6 +17,15 @@ def double(number, tell):
 
 def threads(tell):
     return torch.get_num_threads()
+
+
+def pages_asked_for(tell):
+    """By twenty tensors of 10 MB, 2560 pages each, one after the other."""
+    torch.ones(2_621_440).sum()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(2_621_440).sum()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def fail(tell):

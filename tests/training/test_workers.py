@@ -1,6 +1,7 @@
 """Runs side by side: one that fails or dies does not stop the others, and all is told."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -45,6 +46,12 @@ def test_one_that_dies_while_it_has_nothing_to_do_is_replaced():
     outcomes = run_all(work(), Workers(1), total=2, over=lambda job, kind, value: pids.append(value))
     assert outcomes.failures == {}
     assert outcomes.results["first"] == pids[0] != outcomes.results["second"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what is freed is kept with glibc alone")
+def test_a_process_keeps_the_memory_that_it_frees():
+    outcomes = run_all([Job("pages", jobs.pages_asked_for)], Workers(1))
+    assert outcomes.results["pages"] < 2560
 
 
 def test_a_process_does_one_job_after_the_other():

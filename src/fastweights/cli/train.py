@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from ..paper import catch, glimpses, retrieval
 from ..paper.run import Config, train
 from ..tasks import retrieval as task
 from ..training.progress import Board, duration
+from ..training.workers import prepare_process
 from .options import RUNS, Training, command
 
 
@@ -33,7 +33,7 @@ def train_glimpses(
 
 
 def _train(config: Config, training: Training, name: str, more: str = "") -> int:
-    torch.set_num_threads(training.threads)
+    prepare_process(training.threads)
     folder = training.out or RUNS / config.settings()["task"] / name / f"seed-{config.seed}"
     with Board(1) as board:
         result = train(
@@ -63,7 +63,7 @@ def train_catch(
         out: the run folder; by default one in runs/ named after game, core and seed.
         ray: let the workers play on the Ray cluster at this address, "auto" for that of this machine.
     """
-    torch.set_num_threads(1)
+    prepare_process()
     name = catch.name_of((config.size, config.visible), config.core)
     folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
     with Board(1) as board:

@@ -25,7 +25,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from .files import BadFileError
 from .progress import Progress
 from .runs import RunError, RunFolder
-from .workers import connect, end_with_parent
+from .workers import connect, end_with_parent, prepare_process
 
 WINDOWS = 200  # measurements in a run
 MOST_DEATHS = 20  # of workers, before a run is given up
@@ -431,7 +431,7 @@ class _Actor(Worker):
     """A worker on a cluster."""
 
     def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
-        torch.set_num_threads(1)
+        prepare_process()
         super().__init__(game, recipe, seed)
 
     def play(self, weights: Tensor) -> tuple[Tensor, Played]:
@@ -439,7 +439,7 @@ class _Actor(Worker):
 
 
 def _work(game: Game, recipe: Recipe, shared: Shared, seed: int, pipe: Connection) -> None:
-    torch.set_num_threads(1)
+    prepare_process()
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
     try:

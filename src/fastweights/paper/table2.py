@@ -71,7 +71,23 @@ TUNED: dict[str, dict[str, float]] = {
         "fast-weights/200": 3e-3,
         "norm-rnn/200": 1e-3,
     },
-    "shifted": {},
+    "shifted": {
+        "irnn/50": 1e-2,
+        "lstm/50": 1e-2,
+        "convnet/50": 1e-2,
+        "fast-weights/50": 1e-2,
+        "norm-rnn/50": 3e-3,
+        "irnn/100": 3e-3,
+        "lstm/100": 1e-2,
+        "convnet/100": 3e-3,
+        "fast-weights/100": 3e-3,
+        "norm-rnn/100": 1e-3,
+        "irnn/200": 3e-3,
+        "lstm/200": 1e-2,
+        "convnet/200": 3e-3,
+        "fast-weights/200": 3e-3,
+        "norm-rnn/200": 1e-3,
+    },
 }
 
 QUICK = {"epochs": 4, "examples": 10_000, "lr": 3e-3}

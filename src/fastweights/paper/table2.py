@@ -251,14 +251,16 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
         sections.append(pages.Section("What each part is worth", header=header, rows=rows))
     best = _example(entries, runs, quick)
     if best is not None:
-        net, images = load_net(finished(best)[0]), mnist.split("test", count=6)[0]
+        run, images = finished(best)[0], mnist.split("test", count=6)[0]
+        net, units = load_net(run), run.config["settings"]["units"]
         got = retrieved(net, images)
         assert net.schedule is not None
         figure = figures.retrieved(images.tolist(), net.schedule.glimpses, got.attention.tolist())
         picture = figures.save(figure, results / "table2-retrieved.png")[0]
         text = (
             "Each quadrant is stored before its details are looked at. Where the net comes back to a quadrant (rows), "
-            "it reads its memory: how strongly each stored quadrant (columns) answers."
+            "it reads its memory: how strongly each stored quadrant (columns) answers. "
+            f"Fast weights with {units} units, of {best.parent.name}."
         )
         sections.append(pages.Section("What was retrieved from the memory", text, figure=picture))
     write_page(title, sections, results, "table2")

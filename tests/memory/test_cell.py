@@ -74,6 +74,17 @@ def test_a_stream_without_gradients_equals_the_layer(options, dtype, batch):
         torch.testing.assert_close(state.A, end.A, rtol=0, atol=tolerance)
 
 
+def test_a_stream_passes_derivatives_in_forward_mode():
+    layer, cell = twins({})
+    x = torch.randn(1, 2, 3, dtype=torch.float64)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        expected = torch.autograd.forward_ad.unpack_dual(layer(dual)[0]).tangent
+        with torch.no_grad():
+            for h in (layer(dual)[0], cell(dual[0]).h.unsqueeze(0)):
+                torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(h).tangent, expected)
+
+
 def test_the_number_of_threads_does_not_matter():
     _, cell = twins({"inner_steps": 2})
     x, before, found = torch.randn(7, 3, dtype=torch.float64), torch.get_num_threads(), []

@@ -12,9 +12,14 @@ from .equations import Dynamics
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
 
 
+def transformed() -> bool:
+    """Whether torch is to see every operation, for a transform of `torch.func` or derivatives in forward mode."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
 def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor | None]:
     """`hs` and `A` of `Saved`, ready to be differentiated by whatever asks for it."""
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+    if transformed():
         return differentiable(run, dynamics)
     if type(run.x) is not Tensor or torch.compiler.is_compiling():  # a tensor without memory of its own, say
         hs, A, *_ = forward_op(*run, *dynamics, fused)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from . import checks, kernel
+from .autograd import transformed
 from .batch import FLAGS, Batch
 from .equations import Dynamics
 from .scan import Slow, observe, scan
@@ -149,7 +150,7 @@ class _FastWeightsBase(nn.Module):
 
     def _streams(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> bool:
         """Whether one call of the kernel does for a step of x, without signals: no gradients, no tracing."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
             return False
         if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
             return False

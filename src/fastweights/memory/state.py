@@ -58,8 +58,8 @@ class End(NamedTuple):
 class FastWeightsState:
     """The state of a `FastWeights` layer between two calls: `h` and `A`.
 
-    `A` is what the *next* step reads: it already holds the last `h`. After a sequence, both are built when they are first
-    looked at, so a caller who only wants the layer's output does not pay for them.
+    `A` is what the *next* step reads: it already holds the last `h`. After a sequence, both are built when first looked
+    at, so a caller who only wants the layer's output does not pay for them.
 
     Args:
         h: hidden states, (layers·directions, B, H); without the B for unbatched input; (B, H) or (H,) for a cell.

@@ -304,7 +304,10 @@ def of_seed(run: RunFolder) -> dict[str, Any]:
     return found | {"frames_per_second": result["frames"] / result["seconds"]}
 
 
-CAPTION = "Mean reward of 1,000 fresh episodes, +1 at best; median of the frames to a reward of 0, 0.5 and 0.9."
+CAPTION = (
+    "Reward of 1,000 fresh episodes, +1 at best, mean ± standard deviation over seeds; "
+    "frames to a reward of 0, 0.5 and 0.9 while learning, median and range."
+)
 MEASURES = ("greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds")
 HEADER = ("game", "core", *MEASURES, "frames/s")
 
@@ -321,19 +324,24 @@ def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What runs that differ in their seeds came to, as the columns of `MEASURES`."""
-    rewards = [f"{statistics.fmean(seed[name] for seed in seeds):.2f}" for name in ("greedy_reward", "sampled_reward")]
-    frames = [_median([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
+    rewards = []
+    for name in ("greedy_reward", "sampled_reward"):
+        found = [seed[name] for seed in seeds]
+        rewards.append(f"{statistics.fmean(found):.2f} ± {statistics.stdev(found) if len(found) > 1 else 0:.2f}")
+    frames = [_in_thousands([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
     return (*rewards, *frames, f"{len(seeds)}")
 
 
-def _median(frames: Sequence[int | None]) -> str:
-    """Of the seeds, those that never got there last; in thousands.
+def _in_thousands(frames: Sequence[int | None]) -> str:
+    """The median of the seeds, and from where to where they are; those that never got there are last.
 
-    >>> _median([1000, 3000, None]), _median([1000, None, None])
-    ('3k', 'never')
+    >>> _in_thousands([5000]), _in_thousands([1000, 3000, 2000]), _in_thousands([1000, 3000, None])
+    ('5k', '2k (1k to 3k)', '3k (1k to never)')
     """
-    middle = sorted(math.inf if each is None else each for each in frames)[len(frames) // 2]
-    return "never" if middle == math.inf else f"{middle / 1000:,.0f}k"
+    found = sorted(math.inf if each is None else each for each in frames)
+    some = found[0], found[len(found) // 2], found[-1]
+    first, middle, last = ("never" if each == math.inf else f"{each / 1000:,.0f}k" for each in some)
+    return middle if first == last else f"{middle} ({first} to {last})"
 
 
 def publish(runs: Path, results: Path, quick: bool = False) -> bool:

@@ -181,7 +181,44 @@ def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
 
 
 # What `search` chose for each variant and core: knobs of the run and of its recipe.
-TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {}
+TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
+    ((16, 3), "irnn"): {
+        "lr": 0.008311124664265309,
+        "entropy": 0.017953767641377762,
+        "input_range": 0.3,
+    },
+    ((16, 3), "lstm"): {
+        "lr": 0.005371862843208839,
+        "entropy": 0.013052887921011863,
+        "input_range": 0.3,
+    },
+    ((16, 3), "fast-weights"): {
+        "lr": 0.005199550301032397,
+        "entropy": 0.0034702260125949527,
+        "input_range": 0.0,
+        "rate": 0.910689089758388,
+        "decay": 0.8,
+        "inner_steps": 2,
+    },
+    ((24, 5), "irnn"): {
+        "lr": 0.0003711503141776003,
+        "entropy": 0.0032393176990239496,
+        "input_range": 0.3,
+    },
+    ((24, 5), "lstm"): {
+        "lr": 0.002597769220485788,
+        "entropy": 0.004168516367397268,
+        "input_range": 0.3,
+    },
+    ((24, 5), "fast-weights"): {
+        "lr": 0.003533585015923036,
+        "entropy": 0.006144559837748442,
+        "input_range": 0.0,
+        "rate": 0.6579117026663841,
+        "decay": 0.8,
+        "inner_steps": 2,
+    },
+}
 # For a quick look, before anything was searched.
 STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3}
 

@@ -49,6 +49,11 @@ def test_nothing_from_before_a_reset_is_seen(core):
     assert all(screens.grad[t].count_nonzero() for t in range(3))
 
 
+def test_an_irnn_forgets_nothing_to_begin_with():
+    core = Agent("irnn", 16, pixels=9, actions=3).core
+    torch.testing.assert_close(core.weight_hh_l0, torch.eye(16))
+
+
 def test_to_begin_with_all_actions_are_alike():
     logits, _, _ = Agent("lstm", 12, pixels=9, actions=3)(torch.rand(4, 2, 9), None, torch.zeros(4, 2).bool())
     assert (logits.softmax(-1).std(-1) < 0.1).all()

@@ -19,6 +19,8 @@ class Agent(nn.Module):
         actions: how many there are.
         input_range, options: of the core.
 
+    An "irnn" starts with W = I here: of a state that is halved at every step, nothing is left when the ball is down.
+
     >>> agent = Agent("fast-weights", 128, pixels=256, actions=3)
     >>> reset = torch.zeros(5, 4, dtype=torch.bool)
     >>> logits, values, state = agent(torch.rand(5, 4, 256), None, reset)
@@ -39,6 +41,8 @@ class Agent(nn.Module):
         super().__init__()
         self.look = nn.Linear(pixels, 128)
         self.core = make_core(core, 128, units, input_range=input_range, options=options)
+        if core == "irnn":
+            nn.init.eye_(self.core.weight_hh_l0)  # type: ignore[arg-type]
         self.policy = nn.Linear(self.core.output_size, actions)  # type: ignore[arg-type]
         self.value = nn.Linear(self.core.output_size, 1)  # type: ignore[arg-type]
         nn.init.zeros_(self.policy.weight)  # to begin with, all actions are alike

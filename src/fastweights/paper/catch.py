@@ -183,9 +183,9 @@ def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
 # What `search` chose for each variant and core: knobs of the run and of its recipe.
 TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     ((16, 3), "irnn"): {
-        "lr": 0.008311124664265309,
-        "entropy": 0.017953767641377762,
-        "input_range": 0.3,
+        "lr": 0.0032820792401486573,
+        "entropy": 0.0036138905152621015,
+        "input_range": 0.0,
     },
     ((16, 3), "lstm"): {
         "lr": 0.005371862843208839,
@@ -201,9 +201,9 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
         "inner_steps": 2,
     },
     ((24, 5), "irnn"): {
-        "lr": 0.0003711503141776003,
-        "entropy": 0.0032393176990239496,
-        "input_range": 0.3,
+        "lr": 0.001047360764729309,
+        "entropy": 0.005861649038380275,
+        "input_range": 0.0,
     },
     ((24, 5), "lstm"): {
         "lr": 0.002597769220485788,

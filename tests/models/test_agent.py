@@ -50,8 +50,15 @@ def test_nothing_from_before_a_reset_is_seen(core):
 
 
 def test_an_irnn_forgets_nothing_to_begin_with():
-    core = Agent("irnn", 16, pixels=9, actions=3).core
-    torch.testing.assert_close(core.weight_hh_l0, torch.eye(16))
+    torch.testing.assert_close(Agent("irnn", 16, pixels=9, actions=3).core.weight_hh_l0, torch.eye(16))
+
+
+def test_the_scale_of_the_recurrent_weights():
+    core = Agent("irnn", 16, pixels=9, actions=3, identity=0.5).core
+    torch.testing.assert_close(core.weight_hh_l0, torch.eye(16) / 2)
+    core = Agent("fast-weights", 16, pixels=9, actions=3, identity=0.5).core
+    torch.testing.assert_close(core.weight_hh_l0, torch.eye(16) / 2)
+    torch.testing.assert_close(Agent("fast-weights", 16, pixels=9, actions=3).core.weight_hh_l0, torch.eye(16) / 20)
 
 
 def test_to_begin_with_all_actions_are_alike():

@@ -112,11 +112,17 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
 
 
 def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
+    monkeypatch.setattr(catch, "FINALISTS", 2)
     words = ["--cores", "lstm", "--games", "16,3", "--runs", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert cli.run(["search", "catch", "--trials", "2", *words]) == 0
+    assert cli.run(["search", "catch", "--trials", "3", *words]) == 0
     tried = json.loads((tmp_path / "results" / "catch-search.json").read_text())["trials"]["16-3/lstm"]
-    assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1"]
-    assert tried[0]["final_reward"] >= tried[1]["final_reward"]
+    assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1", "trial-2"]
+    assert tried[0]["full_reward"] >= tried[1]["full_reward"]  # the finalists, with all frames
+    assert tried[2]["full_reward"] is None
+    assert tried[2]["final_reward"] <= min(tried[0]["final_reward"], tried[1]["final_reward"])
+    full = RunFolder(tmp_path / "search-catch" / "16-3" / "lstm" / f"{tried[0]['trial']}-full")
+    assert full.config["settings"]["frames"] == 4_000
+    assert full.config["settings"]["lr"] == tried[0]["setting"]["lr"]
     monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
     assert cli.run(["reproduce", "catch", "--trials", "3", "--seeds", "1", *words]) == 0
     (entry,) = json.loads((tmp_path / "results" / "catch.json").read_text())
@@ -133,6 +139,8 @@ def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
         (lambda path: Catch(visible=17), "visible must be from 1 to 16"),
         (lambda path: Catch(seed=-1), "seed must be at least 0, got -1"),
         (lambda path: Catch(input_range=-0.1), "input_range must be at least 0 and finite"),
+        (lambda path: Catch(identity=float("nan")), "identity must be at least 0 and finite, got nan"),
+        (lambda path: Catch(core="lstm", identity=1.0), "identity must be 0 for an LSTM"),
         (lambda path: catch.search([(16, 3)], ["lstm"], 0, path, Workers(1), ""), "trials must be at least 1, got 0"),
         (
             lambda path: catch.reproduce([(16, 3)], ["lstm"], path, Workers(1), "", seeds=0),

@@ -16,7 +16,8 @@ def chosen(monkeypatch):
     monkeypatch.setattr(inquiry, "FRAMES", 1_000)
     monkeypatch.setattr(inquiry, "SEEDS", 2)
     setting = CHOSEN | {"rate": 0.1, "decay": 0.9, "inner_steps": 1}
-    monkeypatch.setattr(catch, "TUNED", {((16, 3), "lstm"): CHOSEN, ((16, 3), "fast-weights"): setting})
+    tuned = {"irnn": CHOSEN, "lstm": CHOSEN, "fast-weights": setting}
+    monkeypatch.setattr(catch, "TUNED", {((16, 3), core): what for core, what in tuned.items()})
 
 
 def test_each_change_changes_something(chosen):
@@ -44,5 +45,5 @@ def test_end_to_end(chosen, tmp_path, monkeypatch, capsys):
 
 def test_what_was_not_searched(monkeypatch, tmp_path):
     monkeypatch.setattr(catch, "TUNED", {})
-    with pytest.raises(ValueError, match=r"lstm has not been searched for \(16, 3\) yet: fastweights search catch"):
+    with pytest.raises(ValueError, match=r"irnn has not been searched for \(16, 3\) yet: fastweights search catch"):
         inquiry.reproduce(tmp_path, Workers(1), "")

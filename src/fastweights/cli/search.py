@@ -206,7 +206,8 @@ def search_catch(
     }
     for name, tried in found.items():
         if tried:
-            print(f"{name}: reward {tried[0]['final_reward']:.2f} with {tried[0]['setting']}")
+            reward = tried[0]["full_reward"]
+            print(f"{name}: {'no finalist yet' if reward is None else f'reward {reward:.2f}'}, {tried[0]['setting']}")
         studies.record(f"catch/{name}", work.runs, [(-trial["final_reward"], trial["setting"]) for trial in tried])
     write_json(work.results / "catch-search.json", {"command": command(), "trials": found})
     return say_failures(failures)

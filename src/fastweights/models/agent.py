@@ -17,9 +17,9 @@ class Agent(nn.Module):
         units: its size.
         pixels: of a screen.
         actions: how many there are.
+        identity: W of an "irnn" or of "fast-weights" starts as this times I; 0: as 1 and 0.05 times I. Elsewhere an
+            "irnn" has 0.5, but of a state that is halved at every step nothing is left at the end of a game.
         input_range, options: of the core.
-
-    An "irnn" starts with W = I here: of a state that is halved at every step, nothing is left when the ball is down.
 
     >>> agent = Agent("fast-weights", 128, pixels=256, actions=3)
     >>> reset = torch.zeros(5, 4, dtype=torch.bool)
@@ -35,14 +35,16 @@ class Agent(nn.Module):
         *,
         pixels: int,
         actions: int,
+        identity: float = 0.0,
         input_range: float = 0.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.look = nn.Linear(pixels, 128)
         self.core = make_core(core, 128, units, input_range=input_range, options=options)
-        if core == "irnn":
-            nn.init.eye_(self.core.weight_hh_l0)  # type: ignore[arg-type]
+        if core == "irnn" or identity:
+            with torch.no_grad():
+                nn.init.eye_(self.core.weight_hh_l0).mul_(identity or 1.0)  # type: ignore[arg-type]
         self.policy = nn.Linear(self.core.output_size, actions)  # type: ignore[arg-type]
         self.value = nn.Linear(self.core.output_size, 1)  # type: ignore[arg-type]
         nn.init.zeros_(self.policy.weight)  # to begin with, all actions are alike

@@ -32,6 +32,7 @@ FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
 SEEDS, TRIALS, TOP = 5, 50, 5
 SEARCH_SEED = 1000
 SEARCH_SHARE = 0.25  # of the frames
+FINALISTS = 3  # of the trials, those that ended best: they learn once more, with all frames, and the best is chosen
 THRESHOLDS = (0.0, 0.5, 0.9)
 QUICK_FRAMES = 400_000
 
@@ -52,6 +53,8 @@ class Catch:
     """Show the agent its last action, too."""
     input_range: float = 0.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    identity: float = 0.0
+    """ReLU RNN and fast weights: W starts as this times the identity; 0: its default, 1 and 0.05."""
     decay: float = 0.95
     """Fast weights: λ."""
     rate: float = 0.5
@@ -68,8 +71,11 @@ class Catch:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
-        if not 0 <= self.input_range < math.inf:
-            raise ValueError(f"input_range must be at least 0 and finite, got {self.input_range}")
+        for name in ("input_range", "identity"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        if self.identity and self.core == "lstm":
+            raise ValueError(f"identity must be 0 for an LSTM, which has no W of one block; got {self.identity}")
         CatchVector(1, self.size, self.visible, self.paddle_start)  # which knows what they may be
 
     def settings(self) -> dict[str, Any]:
@@ -87,6 +93,7 @@ class Catch:
             UNITS,
             pixels=self.size**2 + (ACTIONS if self.last_action else 0),
             actions=ACTIONS,
+            identity=self.identity,
             input_range=self.input_range,
             options=options,
         )
@@ -252,29 +259,62 @@ def describe(result: Mapping[str, Any]) -> str:
 def search(
     variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: Workers, command: str
 ) -> dict[str, str]:
-    """Run the trials; what failed."""
+    """Run the trials, then the finalists; what failed."""
     if count < 1:
         raise ValueError(f"trials must be at least 1, got {count}")
-    jobs = []
-    for variant in variants:
-        for core in cores:
-            for name, trial in trials(core, variant, count).items():
-                path = runs / "search-catch" / name_of(variant, core) / name
-                jobs.append(Job(f"{core} {variant} {name}", train, {"config": trial, "path": path, "command": command}))
-    return run_all(jobs, workers, describe).failures
+    failures: dict[str, str] = {}
+    for final in (False, True):
+        jobs = []
+        for variant in variants:
+            for core in cores:
+                drawn = trials(core, variant, count)
+                ran = [trial for trial in searched(variant, core, runs) if trial["trial"] in drawn]
+                for name in _leading(ran, FINALISTS) if final else drawn:
+                    trial = _at_length(drawn[name], FRAMES[variant]) if final else drawn[name]
+                    path = runs / "search-catch" / name_of(variant, core) / (f"{name}-full" if final else name)
+                    arguments = {"config": trial, "path": path, "command": command}
+                    jobs.append(Job(f"{core} {variant} {path.name}", train, arguments))
+        failures |= run_all(jobs, workers, describe).failures
+    return failures
+
+
+def _at_length(trial: Catch, frames: int) -> Catch:
+    return dataclasses.replace(trial, training=dataclasses.replace(trial.training, frames=frames))
+
+
+def _leading(found: Sequence[Mapping[str, Any]], count: int) -> list[str]:
+    """The trials that ended best, at the search's length."""
+    return [trial["trial"] for trial in sorted(found, key=lambda trial: -trial["final_reward"])[:count]]
 
 
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
-    """The trials that are finished, the best first: what was drawn, and how well it ended."""
-    found = []
-    for path in sorted((runs / "search-catch" / name_of(variant, core)).glob("*/result.json")):
-        folder = RunFolder(path.parent)
-        settings = folder.config["settings"]
-        knobs = ["lr", "entropy", "input_range"]
-        knobs += ["rate", "decay", "inner_steps"] if core == "fast-weights" else []
-        setting = {name: settings[name] for name in knobs}
-        found.append({"trial": path.parent.name, "setting": setting, "final_reward": final_reward(folder.metrics)})
-    return sorted(found, key=lambda trial: -trial["final_reward"])
+    """The trials that are finished: what was drawn, and how well it ended; finalists first, the best before the others.
+
+    The `full_reward` is that of a finalist with all frames; None: it is none, or not finished.
+    """
+    found, folder = [], runs / "search-catch" / name_of(variant, core)
+    knobs = ["lr", "entropy", "input_range", *(["rate", "decay", "inner_steps"] if core == "fast-weights" else [])]
+    for path in sorted(folder.glob("trial-*[0-9]/result.json")):
+        trial, full = RunFolder(path.parent), RunFolder(folder / f"{path.parent.name}-full")
+        found.append(
+            {
+                "trial": path.parent.name,
+                "setting": {name: trial.config["settings"][name] for name in knobs},
+                "final_reward": _reward(trial),
+                "full_reward": None if full.result is None else _reward(full),
+            }
+        )
+    return sorted(found, key=_rank)
+
+
+def _rank(trial: Mapping[str, Any]) -> tuple[float, float]:
+    full = trial["full_reward"]
+    return math.inf if full is None else -full, -trial["final_reward"]
+
+
+def _reward(run: RunFolder) -> float:
+    """How well a run ended; -1: it diverged."""
+    return final_reward(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
 
 
 def reproduce(
@@ -411,7 +451,7 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
 def _top(variant: tuple[int, int], core: str, runs: Path) -> list[list[dict[str, Any]]]:
     """The curves of the best trials of the search."""
     folder = runs / "search-catch" / name_of(variant, core)
-    return [RunFolder(folder / trial["trial"]).metrics for trial in searched(variant, core, runs)[:TOP]]
+    return [RunFolder(folder / name).metrics for name in _leading(searched(variant, core, runs), TOP)]
 
 
 def _figure(

@@ -1,4 +1,4 @@
-"""What makes the difference in Catch: fast weights, and an LSTM beside them, with one thing changed at a time."""
+"""What makes the difference in Catch: agents with one thing changed at a time."""
 
 import sys
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ FOR_ALL: dict[str, dict[str, Any]] = {
     "sees its last action": {"last_action": True},
     "paddle starts in the centre": {"paddle_start": "centre"},
 }
+FOR_IRNN: dict[str, dict[str, Any]] = {"as chosen": {}, "W starts as 0.5·I": {"identity": 0.5}}
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "1 inner step": {"inner_steps": 1},
     "2 inner steps": {"inner_steps": 2},
@@ -38,8 +39,10 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
+    "W starts as 0.5·I": {"identity": 0.5},
+    "W starts as I": {"identity": 1.0},
 }
-CHANGES = {"lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
+CHANGES = {"irnn": FOR_IRNN, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
 
 
 def runs_of(core: str, knobs: Mapping[str, Any]) -> list[catch.Catch]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastweights.paper import table1, table2, table3
+from fastweights.paper import catch, table1, table2, table3
 from fastweights.report import tables
 
 ROOT = Path(__file__).parent.parent.parent
@@ -80,6 +80,21 @@ def test_the_learning_rates_for_glimpses_are_those_that_the_search_chose():
 def test_the_learning_rates_for_faces_are_those_that_the_search_chose():
     found = json.loads((RESULTS / "table3-search.json").read_text())
     assert {cell: what["chosen"] for cell, what in found["cells"].items()} == table3.TUNED[found["data"]]
+
+
+def test_the_settings_for_catch_are_those_that_the_search_chose():
+    found = json.loads((RESULTS / "catch-search.json").read_text())["trials"]
+    counts = {len(tried) for tried in found.values()}
+    assert len(counts) == 1  # as many for every core
+    for variant in catch.VARIANTS:
+        for core in catch.CORES:
+            tried = found[catch.name_of(variant, core)]
+            best = max(catch.leading(tried, catch.FINALISTS), key=lambda trial: trial["full_reward"])
+            assert best["setting"] == catch.TUNED[variant, core]
+            drawn = catch.trials(core, variant, counts.copy().pop())
+            assert {trial["trial"]: trial["setting"] for trial in tried} == {
+                name: {knob: trial.settings()[knob] for knob in best["setting"]} for name, trial in drawn.items()
+            }
 
 
 def test_the_readme_has_the_same_numbers():

@@ -190,26 +190,26 @@ def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
 # What `search` chose for each variant and core: knobs of the run and of its recipe.
 TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     ((16, 3), "irnn"): {
-        "lr": 0.0032820792401486573,
-        "entropy": 0.0036138905152621015,
-        "input_range": 0.0,
-    },
-    ((16, 3), "lstm"): {
-        "lr": 0.005371862843208839,
-        "entropy": 0.013052887921011863,
+        "lr": 0.00342253661497618,
+        "entropy": 0.00822321993275996,
         "input_range": 0.3,
     },
-    ((16, 3), "fast-weights"): {
-        "lr": 0.005199550301032397,
-        "entropy": 0.0034702260125949527,
+    ((16, 3), "lstm"): {
+        "lr": 0.00700347642696062,
+        "entropy": 0.005381575187155049,
         "input_range": 0.0,
-        "rate": 0.910689089758388,
-        "decay": 0.8,
+    },
+    ((16, 3), "fast-weights"): {
+        "lr": 0.00342253661497618,
+        "entropy": 0.00822321993275996,
+        "input_range": 0.3,
+        "rate": 0.017169697397089637,
+        "decay": 0.9,
         "inner_steps": 2,
     },
     ((24, 5), "irnn"): {
-        "lr": 0.001047360764729309,
-        "entropy": 0.005861649038380275,
+        "lr": 0.0007316001929861957,
+        "entropy": 0.004429360376074645,
         "input_range": 0.0,
     },
     ((24, 5), "lstm"): {
@@ -269,7 +269,7 @@ def search(
             for core in cores:
                 drawn = trials(core, variant, count)
                 ran = [trial for trial in searched(variant, core, runs) if trial["trial"] in drawn]
-                for name in _leading(ran, FINALISTS) if final else drawn:
+                for name in [trial["trial"] for trial in leading(ran, FINALISTS)] if final else drawn:
                     trial = _at_length(drawn[name], FRAMES[variant]) if final else drawn[name]
                     path = runs / "search-catch" / name_of(variant, core) / (f"{name}-full" if final else name)
                     arguments = {"config": trial, "path": path, "command": command}
@@ -282,9 +282,9 @@ def _at_length(trial: Catch, frames: int) -> Catch:
     return dataclasses.replace(trial, training=dataclasses.replace(trial.training, frames=frames))
 
 
-def _leading(found: Sequence[Mapping[str, Any]], count: int) -> list[str]:
+def leading(found: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
     """The trials that ended best, at the search's length."""
-    return [trial["trial"] for trial in sorted(found, key=lambda trial: -trial["final_reward"])[:count]]
+    return sorted(found, key=lambda trial: -trial["final_reward"])[:count]
 
 
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
@@ -451,7 +451,7 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
 def _top(variant: tuple[int, int], core: str, runs: Path) -> list[list[dict[str, Any]]]:
     """The curves of the best trials of the search."""
     folder = runs / "search-catch" / name_of(variant, core)
-    return [RunFolder(folder / name).metrics for name in _leading(searched(variant, core, runs), TOP)]
+    return [RunFolder(folder / trial["trial"]).metrics for trial in leading(searched(variant, core, runs), TOP)]
 
 
 def _figure(

@@ -57,15 +57,15 @@ def test_training_leaves_a_run_folder(trained):
 
 def test_a_killed_run_goes_on_to_the_same_numbers(trained, tmp_path):
     words = ("train", "retrieval", *SMALL, "--out", tmp_path / "killed", "--checkpoint-seconds", "0")
-    moments, kills = random.Random(0), 0
+    moments, kills, checkpoint = random.Random(0), 0, tmp_path / "killed" / "last.safetensors"
     for _ in range(40):
         with subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            begun = time.monotonic()
-            while process.poll() is None and not (tmp_path / "killed" / "last.safetensors").exists():
+            begun, before = time.monotonic(), checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
                 assert time.monotonic() - begun < 60
                 time.sleep(0.01)
             if kills < 5 and process.poll() is None:
-                time.sleep(moments.uniform(0, 0.4) if kills == 0 else moments.uniform(2, 4))
+                time.sleep(moments.uniform(0, 0.2))
                 process.send_signal(signal.SIGKILL)
             kills += process.wait() == -signal.SIGKILL
         if (tmp_path / "killed" / "result.json").exists():

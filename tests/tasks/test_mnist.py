@@ -61,13 +61,14 @@ class Mirrors:
                 elif wanted and behaviour != "without-ranges":
                     body = body[int(re.fullmatch(r"bytes=(\d+)-", wanted)[1]) :]
                     status = 206 if body else 416
+                length = len(body)
+                if behaviour == "dropping":
+                    body = body[: length // 2]
+                noted.append((self.path, wanted, status, len(body)))  # before they can ask for anything else
                 self.send_response(status)
                 if behaviour != "without-length":
-                    self.send_header("Content-Length", str(len(body)))
+                    self.send_header("Content-Length", str(length))
                 self.end_headers()
-                if behaviour == "dropping":
-                    body = body[: len(body) // 2]
-                noted.append((self.path, wanted, status, len(body)))
                 if behaviour == "slow":
                     time.sleep(0.1)
                 self.wfile.write(body)

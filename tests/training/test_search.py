@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import jobs
 import optuna
@@ -140,6 +141,30 @@ def test_one_whose_process_is_gone_is_taken_over_and_one_that_lives_is_not(stora
     assert len(run(again, GRID, tmp_path).results) == 5
     running = again.get_trials(states=(TrialState.RUNNING,))
     assert [trial.user_attrs["owner"][1] for trial in running] == [os.getppid()]
+
+
+@pytest.mark.parametrize("said", [0, 1, 2])
+def test_one_that_was_asked_for_by_somebody_who_died_in_the_middle(storage, tmp_path, monkeypatch, said):
+    """Before it was said whose it is, or before all of its settings were."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    monkeypatch.setattr(search, "ASKING_SECONDS", 0.3)
+    trial = search.open_study("grid", storage, GRID, {}).ask()
+    if said > 0:
+        trial.set_user_attr("owner", [search.platform.node(), gone.pid])
+    if said > 1:
+        GRID.knobs[0].suggest(trial)
+    again = search.open_study("grid", storage, GRID, {})
+    assert len(run(again, GRID, tmp_path).results) == 6
+    assert len(search.finished(again)) == 6
+
+
+def test_one_that_is_being_asked_for_is_left_to_who_asks(storage, monkeypatch):
+    study = search.open_study("grid", storage, GRID, {})
+    trial = study.ask()
+    threading.Timer(0.3, trial.set_user_attr, ("owner", [search.platform.node(), os.getpid()])).start()
+    monkeypatch.setattr(search, "ASKING_SECONDS", 30.0)
+    assert search._nobodys(study) == set()
 
 
 def test_what_two_machines_put_into_a_study_at_once_is_tried_once(storage, tmp_path):

@@ -32,6 +32,7 @@ from .workers import Job, Outcomes, Workers, run_all
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 Sampler = Literal["grid", "random", "tpe"]
 STALE_SECONDS = 60.0  # after which a trial of another machine, whose folder nobody holds, is taken over
+ASKING_SECONDS = 3.0  # in which whoever asks for a trial says who it is, or has died
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
                 f"the study {name!r} is of something else: its {what} was {there.get(what)} and is now {facts[what]}; "
                 "choose another name by --study"
             )
-        known = [trial.params or trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+        known = [_setting(trial) for trial in study.get_trials(deepcopy=False)]
         for setting in plan.settings():
             if setting not in known:
                 study.enqueue_trial(setting)
@@ -273,20 +274,38 @@ def _ask(study: optuna.Study, plan: Plan) -> Trial | None:
 def _wait_again(study: optuna.Study, runs: Path) -> None:
     """Trials that failed, or that nobody works on any more, are to be done again; from their checkpoints, that is."""
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.WAITING)
-    known = [
-        trial.params or trial.system_attrs.get("fixed_params")
-        for trial in study.get_trials(deepcopy=False, states=states)
-    ]
+    known = [_setting(trial) for trial in study.get_trials(deepcopy=False, states=states)]
+    nobodys = _nobodys(study)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
         if trial.state == TrialState.RUNNING:
-            if not _abandoned(trial, runs):
-                known.append(trial.params)
+            if trial.number not in nobodys and not _abandoned(trial, runs):
+                known.append(_setting(trial))
                 continue
             study.tell(trial.number, state=TrialState.FAIL)
-        setting = trial.params or trial.system_attrs.get("fixed_params")
+        setting = _setting(trial)
         if setting and setting not in known:
             study.enqueue_trial(setting)
             known.append(setting)
+
+
+def _setting(trial: FrozenTrial) -> dict[str, Any]:
+    """What it is to try. The params are not all there while it is being asked for, and may never be."""
+    fixed: dict[str, Any] | None = trial.system_attrs.get("fixed_params")
+    return fixed or trial.params
+
+
+def _nobodys(study: optuna.Study) -> set[int]:
+    """The trials that somebody asked for who died before saying who it was."""
+
+    def unsaid() -> set[int]:
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number for trial in running if "owner" not in trial.user_attrs}
+
+    found, begun = unsaid(), time.monotonic()
+    while found and time.monotonic() - begun < ASKING_SECONDS:
+        time.sleep(0.1)
+        found &= unsaid()
+    return found
 
 
 def _abandoned(trial: FrozenTrial, runs: Path) -> bool:

@@ -21,6 +21,7 @@ def short(monkeypatch):
     """Runs of seconds."""
     monkeypatch.setattr(catch, "FRAMES", dict.fromkeys(catch.VARIANTS, 4_000))
     monkeypatch.setattr(catch, "QUICK_FRAMES", 2_000)
+    monkeypatch.setattr(catch, "GAMES", 4)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,18 @@ def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
     assert len(entry["trials"]) == 3
     assert all(trial in entry["trials"] for trial in tried)
     assert (tmp_path / "results" / "catch-16-3-search.svg").exists()
+    assert len(entry["seeds"][0]["curve"]["reward"]) == len(entry["seeds"][0]["curve"]["frames"]) > 1
+
+    # On another machine, where none of these runs are, another core is trained: what was published stays.
+    monkeypatch.setitem(catch.TUNED, ((16, 3), "irnn"), tried[0]["setting"])
+    elsewhere = ["--cores", "irnn", "--games", "16,3", "--runs", str(tmp_path / "other"), *words[-2:]]
+    assert cli.run(["reproduce", "catch", "--seeds", "1", *elsewhere]) == 0
+    irnn, lstm = json.loads((tmp_path / "results" / "catch.json").read_text())
+    assert (irnn["core"], lstm) == ("irnn", entry)
+    assert "lstm (1)" in (tmp_path / "results" / "catch-16-3.svg").read_text()
+    assert cli.run(["search", "catch", "--trials", "1", *elsewhere]) == 0
+    found = json.loads((tmp_path / "results" / "catch-search.json").read_text())["trials"]
+    assert (len(found["16-3/irnn"]), found["16-3/lstm"]) == (1, tried)
 
 
 @pytest.mark.parametrize(

@@ -199,11 +199,7 @@ def search_catch(
         name = f"own-catch-{catch.name_of(variants[0], cores[0])}".replace("/", "-")
         return _search_own(name, plan, config, own, work, catch.train_for_reward)
     failures = catch.search(variants, cores, trials, work.runs, work.crew, command())
-    found = {
-        catch.name_of(variant, core): catch.searched(variant, core, work.runs)
-        for variant in catch.VARIANTS
-        for core in catch.CORES
-    }
+    found = catch.all_searched(work.runs, work.results)
     for name, tried in found.items():
         if tried:
             reward = tried[0]["full_reward"]

@@ -18,11 +18,11 @@ from ..models.agent import Agent, Player
 from ..report import pages, tables
 from ..tasks.catch import CatchVector, ShowLastAction, optimal_score, random_score
 from ..training import a3c
-from ..training.files import write_json
+from ..training.files import read_json, write_json
 from ..training.runs import RunFolder
 from ..training.workers import Job, Workers, run_all
 from . import run
-from .cells import finished, write_page
+from .cells import finished, with_published, write_page
 
 TASK = "catch"
 UNITS, ACTIONS = 128, 3
@@ -34,7 +34,9 @@ SEARCH_SEED = 1000
 SEARCH_SHARE = 0.25  # of the frames
 FINALISTS = 3  # of the trials, those that ended best: they learn once more, with all frames, and the best is chosen
 THRESHOLDS = (0.0, 0.5, 0.9)
+POINTS = 50  # of a curve
 QUICK_FRAMES = 400_000
+GAMES = 64  # at once: with 16 an agent that plays well may still unlearn it from one update to the next
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Catch:
     """Fast weights: S."""
     layer_norm: bool = True
     """Fast weights: layer normalisation in the inner loop."""
-    training: a3c.Recipe = field(default_factory=lambda: a3c.Recipe(lr=3e-3, games=16, optimizer="adam"))
+    training: a3c.Recipe = field(default_factory=lambda: a3c.Recipe(lr=3e-3, games=GAMES, optimizer="adam"))
     """How to learn."""
     seed: int = 0
     """Of the initial weights, of the games and of the moves."""
@@ -163,7 +165,7 @@ def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
 def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
     """The run of a core in a variant of the game with a setting: knobs of the run and of its recipe."""
     size, visible = variant
-    training = a3c.Recipe(frames=frames, games=16, steps=size - 1, optimizer="adam")
+    training = a3c.Recipe(frames=frames, games=GAMES, steps=size - 1, optimizer="adam")
     base = Catch(core=core, size=size, visible=visible, training=training, seed=seed)  # type: ignore[arg-type]
     found: Catch = run.with_knobs(base, setting)
     return found
@@ -179,6 +181,18 @@ def frames_to(metrics: Sequence[Mapping[str, Any]], reward: float, over: int = 4
         if statistics.fmean(entry["reward"] for entry in metrics[last + 1 - over : last + 1]) >= reward:
             return int(metrics[last]["frames"])
     return None
+
+
+def curve(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The reward against frames, at so many points of a whole run: each is the mean since the one before.
+
+    >>> curve([{"frames": 10 * n, "reward": n} for n in range(1, 9)])
+    {'frames': [40, 80], 'reward': [2.5, 6.5]}
+    """
+    each = a3c.WINDOWS // POINTS
+    ends = range(each, len(metrics) + 1, each)
+    rewards = [statistics.fmean(entry["reward"] for entry in metrics[end - each : end]) for end in ends]
+    return {"frames": [metrics[end - 1]["frames"] for end in ends], "reward": [round(reward, 4) for reward in rewards]}
 
 
 def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
@@ -227,7 +241,7 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     },
 }
 # For a quick look, before anything was searched.
-STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3}
+STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3, "games": 16}
 
 
 def variant(game: str) -> tuple[int, int]:
@@ -282,7 +296,7 @@ def _at_length(trial: Catch, frames: int) -> Catch:
     return dataclasses.replace(trial, training=dataclasses.replace(trial.training, frames=frames))
 
 
-def leading(found: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
+def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """The trials that ended best, at the search's length."""
     return sorted(found, key=lambda trial: -trial["final_reward"])[:count]
 
@@ -290,7 +304,8 @@ def leading(found: Sequence[Mapping[str, Any]], count: int) -> list[Mapping[str,
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
     """The trials that are finished: what was drawn, and how well it ended; finalists first, the best before the others.
 
-    The `full_reward` is that of a finalist with all frames; None: it is none, or not finished.
+    The `full_reward` is that of a finalist with all frames; None: it is none, or not finished. The five that ended best
+    have their curves.
     """
     found, folder = [], runs / "search-catch" / name_of(variant, core)
     knobs = ["lr", "entropy", "input_range", *(["rate", "decay", "inner_steps"] if core == "fast-weights" else [])]
@@ -304,7 +319,17 @@ def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, 
                 "full_reward": None if full.result is None else _reward(full),
             }
         )
+    for best in leading(found, TOP):
+        best["curve"] = curve(RunFolder(folder / best["trial"]).metrics)
     return sorted(found, key=_rank)
+
+
+def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
+    """The same by name, for all variants and cores; of those that were searched elsewhere, what was published."""
+    path = results / "catch-search.json"
+    known = read_json(path)["trials"] if path.exists() else {}
+    names = {name_of(variant, core): (variant, core) for variant in VARIANTS for core in CORES}
+    return {name: searched(variant, core, runs) or known.get(name, []) for name, (variant, core) in names.items()}
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[float, float]:
@@ -350,8 +375,9 @@ def experiment(quick: bool = False) -> str:
     return "catch-quick" if quick else "catch"
 
 
-def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
+def collect(runs: Path, results: Path, quick: bool = False) -> list[dict[str, Any]]:
     """The cores whose runs are finished: the entries of `results/catch.json`."""
+    tried = {} if quick else all_searched(runs, results)
     entries = []
     for variant in VARIANTS:
         for core in CORES:
@@ -363,8 +389,8 @@ def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
                         "core": core,
                         "setting": STARTING if quick else TUNED[variant, core],
                         "frames": done[0].config["settings"]["frames"],
-                        "seeds": [of_seed(run) for run in done],
-                        "trials": [] if quick else searched(variant, core, runs),
+                        "seeds": [of_seed(run) | {"curve": curve(run.metrics)} for run in done],
+                        "trials": tried.get(name_of(variant, core), []),
                         "command": done[0].config["command"],
                     }
                 )
@@ -425,41 +451,42 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
     """Show what is finished, and write `catch.json`, a page and the figures of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    entries = collect(runs, quick)
-    if not entries:
+    found = collect(runs, results, quick)
+    if not found:
         print(f"fastweights: no finished runs of Catch in {runs}: fastweights reproduce catch", file=sys.stderr)
         return False
+    entries = with_published(results / "catch.json", found, _place)
     title = "Catch: agents with memory"
     Console().print(tables.terminal(title, HEADER, rows(entries), CAPTION))
     write_json(results / "catch.json", entries)
-    commands = sorted({found["command"] for found in entries})
+    commands = sorted({entry["command"] for entry in entries})
     sections = [pages.Section("Reward", CAPTION, HEADER, rows(entries), commands=commands)]
     for variant in VARIANTS:
-        some = [entry["core"] for entry in entries if tuple(entry["variant"]) == variant]
-        groups = {
-            core: [run.metrics for run in finished(runs / experiment(quick) / name_of(variant, core))] for core in some
-        }
-        groups = {core: [curve for curve in found if curve] for core, found in groups.items()}
-        sections += _figure(figures, groups, f"Catch {variant}, seeds of the chosen setting", variant, results, "")
-        best = {core: _top(variant, core, runs) for core in CORES} if not quick else {}
-        groups = {core: found for core, found in best.items() if found}
-        sections += _figure(figures, groups, f"Catch {variant}, the {TOP} best trials", variant, results, "-search")
+        some = [entry for entry in entries if tuple(entry["variant"]) == variant]
+        for heading, suffix, kind in (
+            ("seeds of the chosen setting", "", "seeds"),
+            (f"the {TOP} best trials", "-search", "trials"),
+        ):
+            groups = {entry["core"]: _curves(entry[kind]) for entry in some if _curves(entry[kind])}
+            sections += _figure(figures, groups, f"Catch {variant}, {heading}", variant, results, suffix)
     write_page(title, sections, results, "catch")
     return True
 
 
-def _top(variant: tuple[int, int], core: str, runs: Path) -> list[list[dict[str, Any]]]:
-    """The curves of the best trials of the search."""
-    folder = runs / "search-catch" / name_of(variant, core)
-    return [RunFolder(folder / trial["trial"]).metrics for trial in leading(searched(variant, core, runs), TOP)]
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
+    return VARIANTS.index(tuple(entry["variant"])), CORES.index(entry["core"])
+
+
+def _curves(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [each["curve"] for each in found if each.get("curve", {}).get("frames")]
 
 
 def _figure(
     figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], results: Path, suffix: str
 ) -> list[pages.Section]:
-    if not any(groups.values()):
+    if not groups:
         return []
-    figure = figures.against_frames({core: found for core, found in groups.items() if found})
+    figure = figures.against_frames(groups)
     size = variant[0]
     for score, words in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
         figure.axes[0].axhline(score, color="grey", linestyle=":", label=words)

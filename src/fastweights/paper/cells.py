@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..report import pages
 from ..report.pages import Section
-from ..training.files import write_text
+from ..training.files import read_json, write_text
 from ..training.progress import Progress
 from ..training.runs import RunFolder
 from ..training.supervised import ChooseBy, rank
@@ -160,6 +160,12 @@ def write_page(title: str, sections: Sequence[Section], results: Path, name: str
     write_text(results / f"{name}.md", pages.as_markdown(title, sections, results))
     write_text(results / f"{name}.html", pages.as_html(title, sections))
     print(f"written: {results / name}.html and, beside it, {name}.md, {name}.json and the figures")
+
+
+def with_published(path: Path, found: Sequence[dict[str, Any]], place: Callable[[dict[str, Any]], Any]) -> list[Any]:
+    """The entries of a results file with those found now in their places, in order: what was run elsewhere stays."""
+    known = read_json(path) if path.exists() else []
+    return [entry for _, entry in sorted({place(entry): entry for entry in [*known, *found]}.items())]
 
 
 def finished(folder: Path) -> list[RunFolder]:

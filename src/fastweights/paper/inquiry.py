@@ -11,7 +11,7 @@ from ..report import pages, tables
 from ..training.files import write_json
 from ..training.workers import Job, Workers, run_all
 from . import catch
-from .cells import finished, write_page
+from .cells import finished, with_published, write_page
 from .run import with_knobs
 
 VARIANT = (16, 3)
@@ -98,10 +98,11 @@ def collect(runs: Path) -> list[dict[str, Any]]:
 
 def publish(runs: Path, results: Path) -> bool:
     """Show what is finished, and write `catch-inquiry.json` and a page of it; whether there was anything."""
-    entries = collect(runs)
-    if not entries:
+    found = collect(runs)
+    if not found:
         print(f"fastweights: no finished runs of the inquiry in {runs}: fastweights reproduce inquiry", file=sys.stderr)
         return False
+    entries = with_published(results / "catch-inquiry.json", found, _place)
     title = "Catch: what makes the difference"
     text = f"{catch.CAPTION} Each run has half of the frames of the published ones."
     header = ("core", "what is changed", *catch.MEASURES)
@@ -111,3 +112,8 @@ def publish(runs: Path, results: Path) -> bool:
     commands = sorted({entry["command"] for entry in entries})
     write_page(title, [pages.Section("Reward", text, header, rows, commands=commands)], results, "catch-inquiry")
     return True
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
+    changes = CHANGES[entry["core"]]
+    return list(CHANGES).index(entry["core"]), list(changes).index(entry["change"])

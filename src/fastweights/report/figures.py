@@ -133,22 +133,18 @@ def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attenti
     return figure
 
 
-def against_frames(groups: Mapping[str, Sequence[Curve]], over: int = 5) -> Figure:
+def against_frames(groups: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]) -> Figure:
     """Reward against frames: the mean over the runs of a group as a line, from the least to the greatest as a band.
 
     Args:
-        over: measurements in a row that are averaged.
+        groups: by name, the `frames` and the `reward` of each run at points that they have in common.
     """
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, runs in groups.items():
-        length = min(len(run) for run in runs)
-        smooth = [
-            [sum(entry["reward"] for entry in run[max(0, at + 1 - over) : at + 1]) / min(over, at + 1) for run in runs]
-            for at in range(length)
-        ]
-        frames = [runs[0][at]["frames"] / 1e6 for at in range(length)]
-        (line,) = axes.plot(frames, [sum(each) / len(each) for each in smooth], label=f"{name} ({len(runs)})")
-        axes.fill_between(frames, [*map(min, smooth)], [*map(max, smooth)], color=line.get_color(), alpha=0.2)
+        rewards = list(zip(*(run["reward"] for run in runs), strict=False))  # as long as the shortest
+        frames = [each / 1e6 for each in runs[0]["frames"][: len(rewards)]]
+        (line,) = axes.plot(frames, [sum(each) / len(each) for each in rewards], label=f"{name} ({len(runs)})")
+        axes.fill_between(frames, [*map(min, rewards)], [*map(max, rewards)], color=line.get_color(), alpha=0.2)
     axes.set_xlabel("million frames")
     axes.set_ylabel("reward of an episode")
     axes.grid(alpha=0.3)

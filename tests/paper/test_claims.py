@@ -1,6 +1,8 @@
 """What the paper says in words: every claim varies one thing and keeps the rest."""
 
 import dataclasses
+import json
+import shutil
 
 import pytest
 
@@ -37,6 +39,18 @@ def test_a_claim_end_to_end(small, tmp_path, monkeypatch):
     assert [(entry["settling"], entry["rate"]) for entry in entries] == [("sustained", 0.5), ("identity", 0.5)]
     assert claims.publish(tmp_path, tmp_path / "results")
     assert "| identity,rate-0.5 | " in (tmp_path / "results" / "claims.md").read_text()
+    monkeypatch.setattr(claims, "SETTLING_RATES", (0.5, 0.1))
+    shutil.rmtree(tmp_path / "claims")  # and on another machine
+    assert claims.reproduce(["settling"], tmp_path / "other", Workers(2), "another command") == {}
+    shutil.rmtree(tmp_path / "other" / "claims" / "settling" / "identity,rate-0.5")
+    assert claims.publish(tmp_path / "other", tmp_path / "results")
+    found = json.loads((tmp_path / "results" / "claims.json").read_text())
+    assert [(entry["settling"], entry["rate"], entry["command"]) for entry in found] == [
+        ("sustained", 0.5, "another command"),
+        ("sustained", 0.1, "another command"),
+        ("identity", 0.5, "the command"),
+        ("identity", 0.1, "another command"),
+    ]
     with pytest.raises(ValueError, match="claims must be of 'robust', .*; got 'speed'"):
         claims.reproduce(["speed"], tmp_path, Workers(1), "")
 
@@ -52,9 +66,9 @@ def test_the_heat_map_needs_all_of_it(small, tmp_path, monkeypatch):
 
 def test_convergence():
     def run(*errors):
-        return [{"updates": 10 * epoch, "validation_error": error} for epoch, error in enumerate(errors, 1)]
+        return {"curves": {"updates": [10, 20, 30], "validation_error": errors}}
 
-    rows = claims.convergence({"lstm": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]})
+    rows = claims.convergence({"lstm": {"seeds": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]}, "irnn": {"seeds": [{}]}})
     assert rows == [("lstm", "20 to 30", "30 to 30, never in 1 of 2", "never in 2 of 2")]
 
 

@@ -85,6 +85,30 @@ def test_the_table_says_what_the_runs_say(small, tmp_path):
     assert "data:image/png;base64," in (tmp_path / "results" / "table1.html").read_text()
 
 
+def test_what_was_run_elsewhere_stays(small, tmp_path):
+    results = tmp_path / "results"
+    for place, cell in (("here", CELL), ("there", Cell("irnn", 50)), ("there", Cell("lstm", 20))):
+        assert table1.reproduce([cell], tmp_path / place, Workers(1), place, seeds=1) == {}
+        assert table1.publish(tmp_path / place, results)
+    found = json.loads((results / "table1.json").read_text())
+    assert [(each["model"], each["units"], each["command"]) for each in found] == [
+        ("lstm", 20, "there"),
+        ("irnn", 50, "there"),
+        ("fast-weights", 50, "here"),
+    ]
+    drawn = (results / "table1-curves.svg").read_text()
+    assert "fast-weights (1 seed)" in drawn
+    assert "irnn (1 seed)" in drawn
+
+    # A figure that would lack what it had is left as it is.
+    del found[1]["seeds"][0]["curves"]
+    (results / "table1.json").write_text(json.dumps(found))
+    (results / "table1-curves.svg").write_text("as it was")
+    assert table1.publish(tmp_path / "here", results)
+    assert (results / "table1-curves.svg").read_text() == "as it was"
+    assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in (results / "table1.md").read_text()
+
+
 def test_nothing_to_publish(tmp_path, capsys):
     assert not table1.publish(tmp_path, tmp_path / "results")
     assert "no finished runs of Table 1" in capsys.readouterr().err

@@ -6,8 +6,7 @@ from fastweights.report import figures
 
 
 def test_curves_are_the_mean_and_the_range(tmp_path):
-    runs = [[{"loss": 2.0}, {"loss": 1.0}], [{"loss": 4.0}]]
-    figure = figures.curves({"lstm": runs}, "loss", "log-likelihood", scale=-1)
+    figure = figures.curves({"lstm": [[2.0, 1.0], [4.0]]}, "log-likelihood", scale=-1)
     (line,) = figure.axes[0].get_lines()
     assert list(line.get_xdata()) == [1, 2]
     assert list(line.get_ydata()) == pytest.approx([-3, -2.5])
@@ -19,7 +18,7 @@ def test_curves_are_the_mean_and_the_range(tmp_path):
 
 def test_the_same_figure_is_the_same_file(tmp_path):
     for name in ("a", "b"):
-        figures.save(figures.curves({"lstm": [[{"loss": 1.0}]]}, "loss", ""), tmp_path / f"{name}.png")
+        figures.save(figures.curves({"lstm": [[1.0]]}, ""), tmp_path / f"{name}.png")
     for suffix in (".png", ".svg"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 

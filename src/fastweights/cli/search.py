@@ -11,7 +11,7 @@ from ..paper import catch, table1, table2, table3
 from ..paper.cells import Cell, parse
 from ..paper.run import train_on_validation
 from ..tasks.faces import rendered
-from ..training.files import write_json
+from ..training.files import read_json, write_json
 from .faces import render
 from .options import HERE, Work, Works, command, say_failures
 
@@ -104,10 +104,11 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
         config = table1.config(one, table1.TUNED.get(str(one), table1.GRID[0]), table1.SEARCH_SEED)
         return _search_own(f"own-table1-{one.folder}", plan, config, own, work)
     failures = table1.search(work.runs).run(parse(cells, table1.CELLS), work.crew, command())
-    found = table1.chosen(work.runs)
+    path, found = work.results / "table1-search.json", table1.chosen(work.runs)
     for cell, what in found.items():
         print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
-    write_json(work.results / "table1-search.json", {"command": command(), "cells": found})
+    known = read_json(path)["cells"] if path.exists() else {}  # of cells that were searched elsewhere
+    write_json(path, {"command": command(), "cells": known | found})
     _record("table1", found, ("lr", "input_range", "clip"), "validation_loss", work)
     return say_failures(failures)
 

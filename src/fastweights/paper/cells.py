@@ -174,28 +174,29 @@ def finished(folder: Path) -> list[RunFolder]:
     return sorted(folders, key=lambda folder: folder.result["seed"])  # type: ignore[index]
 
 
-def curves(folders: Mapping[str, Path], metric: str) -> dict[str, list[list[dict[str, Any]]]]:
-    """What was measured after every epoch in the runs of each folder, by name: one list per seed.
-
-    Runs that never measured the metric are left out.
-    """
-    found: dict[str, list[list[dict[str, Any]]]] = {}
-    for name, folder in folders.items():
-        measured = [run.metrics for run in finished(folder)]
-        whole = [each for each in measured if each and all(metric in epoch for epoch in each)]
-        found |= {name: whole} if whole else {}
-    return found
+def curves(entries: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, list[list[float]]]:
+    """What was measured after every epoch, by name: one list per seed. Entries without it are left out."""
+    found = {
+        name: [seed["curves"][metric] for seed in entry["seeds"] if metric in seed.get("curves", {})]
+        for name, entry in entries.items()
+    }
+    return {name: runs for name, runs in found.items() if runs}
 
 
-def entry(cell: Cell, recipe: str, paper: float | None, runs: Sequence[RunFolder]) -> dict[str, Any]:
+def entry(
+    cell: Cell, recipe: str, paper: float | None, runs: Sequence[RunFolder], metrics: Sequence[str] = ()
+) -> dict[str, Any]:
     """One cell of a table from its finished runs: what its JSON is a list of; errors in percent."""
-    return {"model": cell.model, "units": cell.units, "recipe": recipe, "paper": paper, **summary(runs)}
+    return {"model": cell.model, "units": cell.units, "recipe": recipe, "paper": paper, **summary(runs, metrics)}
 
 
-def summary(runs: Sequence[RunFolder]) -> dict[str, Any]:
+def summary(runs: Sequence[RunFolder], metrics: Sequence[str] = ()) -> dict[str, Any]:
     """What finished runs that differ in their seeds come to; errors in percent.
 
     A run that diverged before its first epoch was over counts as always wrong.
+
+    Args:
+        metrics: whose curves are kept, where they were measured after every epoch.
     """
     results = [run.result or {} for run in runs]
     seeds = [
@@ -210,6 +211,11 @@ def summary(runs: Sequence[RunFolder]) -> dict[str, Any]:
         }
         for result in results
     ]
+    for run, seed in zip(runs, seeds, strict=True):
+        epochs = run.metrics if metrics else []
+        whole = [metric for metric in metrics if all(metric in epoch for epoch in epochs)]
+        if epochs and whole:
+            seed["curves"] = {metric: [epoch[metric] for epoch in epochs] for metric in whole}
     errors = [seed["test_error"] for seed in seeds]
     best = min(seeds, key=lambda seed: (seed["validation_error"], seed["validation_loss"] or 0.0))
     return {

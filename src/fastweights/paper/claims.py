@@ -13,10 +13,10 @@ from ..report import pages
 from ..tasks.retrieval import sample
 from ..training.files import write_json
 from ..training.workers import Workers
-from .cells import Cell, Planned, finished, summary, train_all, write_page
-from .cells import curves as curves_of
+from . import table1
+from .cells import Cell, Planned, curves, finished, summary, train_all, with_published, write_page
 from .retrieval import Retrieval
-from .table1 import TUNED, Setting, config, curves
+from .table1 import TUNED, Setting, config
 
 RATES = (0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0)
 DECAYS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -93,8 +93,14 @@ def collect(runs: Path) -> list[dict[str, Any]]:
         for variant, knobs in known.items():
             done = finished(folder_of(runs, claim, variant))
             if done:
-                entries.append({"claim": claim, "variant": variant, **knobs, **summary(done)})
+                found = summary(done, () if claim == "robust" else ("validation_error",))
+                entries.append({"claim": claim, "variant": variant, **knobs, **found})
     return entries
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, int]:
+    known = variants()
+    return list(known).index(entry["claim"]), list(known[entry["claim"]]).index(entry["variant"])
 
 
 class Start(NamedTuple):
@@ -134,59 +140,60 @@ def start_rows() -> list[tuple[str, ...]]:
     return rows
 
 
-def updates_to(curve: Sequence[Mapping[str, Any]], threshold: float) -> int | None:
+def updates_to(errors: Sequence[float], updates: Sequence[float], threshold: float) -> float | None:
     """After how many updates the validation error of a run was first at or below the threshold; None: never.
 
-    >>> updates_to([{"updates": 10, "validation_error": 0.4}, {"updates": 20, "validation_error": 0.1}], 0.1)
+    >>> updates_to([0.4, 0.1], [10, 20], 0.1)
     20
     """
-    return next((entry["updates"] for entry in curve if entry["validation_error"] <= threshold), None)
+    return next((at for at, error in zip(updates, errors, strict=True) if error <= threshold), None)
 
 
 def publish(runs: Path, results: Path) -> bool:
     """Write `claims.json`, a page and the figures of what is finished; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    entries = collect(runs)
-    if not entries:
+    found = collect(runs)
+    if not found:
         print(f"fastweights: no finished runs of the claims in {runs}: fastweights reproduce claims", file=sys.stderr)
         return False
+    entries = with_published(results / "claims.json", found, _place)
     write_json(results / "claims.json", entries)
     sections = []
     body: list[tuple[str, ...]]
     header: tuple[str, ...]
     for norm, words in ((True, "with"), (False, "without")):
-        found = {
+        errors_at = {
             (entry["rate"], entry["decay"]): entry["test_error_mean"]
             for entry in entries
             if entry["claim"] == "robust" and entry["layer_norm"] is norm
         }
-        rates, decays = sorted({rate for rate, _ in found}), sorted({decay for _, decay in found})
-        if len(found) == len(rates) * len(decays) > 0:
-            errors = [[found[rate, decay] for decay in decays] for rate in rates]
+        rates, decays = sorted({rate for rate, _ in errors_at}), sorted({decay for _, decay in errors_at})
+        if len(errors_at) == len(rates) * len(decays) > 0:
+            errors = [[errors_at[rate, decay] for decay in decays] for rate in rates]
             title = f"Test error in %, {words} layer normalisation"
             figure = figures.heat_map(errors, decays, rates, ("decay λ", "rate η"), title)
             picture = figures.save(figure, results / f"claims-{words}-norm.png")[0]
             sections.append(pages.Section(f"Rate and decay, {words} layer normalisation", figure=picture))
     header = ("variant", "test error, mean ± std", "seeds")
     for claim in ("inner steps", "settling"):
+        shown = {entry["variant"]: entry for entry in entries if entry["claim"] == claim}
         body = [
             (
-                entry["variant"],
+                variant,
                 f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}",
                 str(len(entry["seeds"])),
             )
-            for entry in entries
-            if entry["claim"] == claim
+            for variant, entry in shown.items()
         ]
-        if body:
-            known = variants()[claim]
-            groups = curves_of({name: folder_of(runs, claim, name) for name in known}, "validation_error")
-            figure = figures.curves(groups, "validation_error", "validation error")
+        groups, picture = curves(shown, "validation_error"), results / f"claims-{claim.replace(' ', '-')}.png"
+        if groups.keys() == shown.keys() != set():
+            figure = figures.curves(groups, "validation error")
             figure.axes[0].set_yscale("log")
-            figure = figures.finish(figure, f"Fast weights, 50 units: {claim}")
-            picture = figures.save(figure, results / f"claims-{claim.replace(' ', '-')}.png")[0]
-            sections.append(pages.Section(claim.capitalize(), header=header, rows=body, figure=picture))
+            figures.save(figures.finish(figure, f"Fast weights, 50 units: {claim}"), picture)
+        if body:
+            kept = picture if picture.exists() else None
+            sections.append(pages.Section(claim.capitalize(), header=header, rows=body, figure=kept))
     if any(entry["claim"] == "inner steps" for entry in entries):
         text = (
             "Before any training, at the query: how many times longer what the memory answers is than the input z, at "
@@ -194,7 +201,7 @@ def publish(runs: Path, results: Path) -> bool:
             "being given (0: the question has drowned; with an empty memory: 0.79)."
         )
         sections.append(pages.Section("Inner steps at the start", text, START_HEADER, start_rows()))
-    body = convergence(curves(runs, "validation_error"))
+    body = convergence(table1.with_50_units(table1.published(runs, results)))
     if body:
         header = ("core", *(f"updates to {threshold:.0%} error" for threshold in THRESHOLDS))
         sections.append(
@@ -206,13 +213,13 @@ def publish(runs: Path, results: Path) -> bool:
     return True
 
 
-def convergence(measured: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> list[tuple[str, ...]]:
-    """A row per core: the least and the most updates that its seeds needed to each threshold."""
-    rows = []
-    for core, runs in measured.items():
+def convergence(entries: Mapping[str, dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row per core that has curves: the least and the most updates that its seeds needed to each threshold."""
+    rows, errors, updates = [], curves(entries, "validation_error"), curves(entries, "updates")
+    for core, runs in errors.items():
         row = [core]
         for threshold in THRESHOLDS:
-            needed = [updates_to(run, threshold) for run in runs]
+            needed = [updates_to(run, at, threshold) for run, at in zip(runs, updates[core], strict=True)]
             reached = sorted(each for each in needed if each is not None)
             never = len(needed) - len(reached)
             span = f"{reached[0]:,} to {reached[-1]:,}" if reached else ""

@@ -16,8 +16,7 @@ from ..tasks.retrieval import floor_error, floor_loss
 from ..training.files import write_json
 from ..training.supervised import Recipe
 from ..training.workers import Workers
-from .cells import Cell, Planned, Search, entry, finished, train_all, write_page
-from .cells import curves as curves_of
+from .cells import Cell, Planned, Search, curves, entry, finished, train_all, with_published, write_page
 from .retrieval import Retrieval
 
 SIZES = (20, 50, 100)
@@ -27,6 +26,8 @@ PAPER = {  # test error, %
     "a-lstm": (60.13, 1.62, 0.0),
     "fast-weights": (1.81, 0.0, 0.0),
 }
+RECIPES = ("tuned", "literal")
+CURVES = ("updates", "validation_error", "test_loss")  # of the cells with 50 units
 SEEDS = {20: 5, 50: 3, 100: 3}
 EPOCHS = {20: 200, 50: 100, 100: 60}
 PATIENCE = {20: 40, 50: 20, 100: 20}
@@ -165,24 +166,35 @@ def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str
     """The cells whose runs are finished: the entries of `results/table1.json`."""
     folders = {cell: runs / experiment(recipe, epochs) / cell.folder for cell in CELLS}
     return [
-        entry(cell, recipe, paper_error(cell), done) for cell, folder in folders.items() if (done := finished(folder))
+        entry(cell, recipe, paper_error(cell), done, CURVES if cell.units == 50 else ())
+        for cell, folder in folders.items()
+        if (done := finished(folder))
     ]
 
 
-def curves(runs: Path, metric: str, epochs: int | None = None) -> dict[str, list[list[dict[str, Any]]]]:
-    """What was measured after every epoch with 50 units, by core: one list per seed."""
-    folder = runs / experiment("tuned", epochs)
-    return curves_of({core: folder / Cell(core, 50).folder for core in CORES}, metric)
+def published(runs: Path, results: Path, epochs: int | None = None) -> list[dict[str, Any]]:
+    """What `results/table1.json` is to have: the cells whose runs are here, and those that were run elsewhere."""
+    found = [each for recipe in RECIPES for each in collect(runs, recipe, epochs)]
+    return with_published(results / "table1.json", found, _place)
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, int]:
+    return RECIPES.index(entry["recipe"]), CELLS.index(Cell(entry["model"], entry["units"]))
+
+
+def with_50_units(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The tuned cells whose curves are shown, by core."""
+    return {each["model"]: each for each in entries if (each["units"], each["recipe"]) == (50, "tuned")}
 
 
 def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
     """Show what is finished, and write `table1.json`, a page and the figure of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    entries = [found for recipe in ("tuned", "literal") for found in collect(runs, recipe, epochs)]
-    if not entries:
+    if not any(collect(runs, recipe, epochs) for recipe in RECIPES):
         print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)
         return False
+    entries = published(runs, results, epochs)
     floor = float(floor_error())
     caption = f"Test error in %. Without any retrieval: {100 * floor:.2f}. {tables.LEGEND}"
     title = "Table 1: associative retrieval"
@@ -191,12 +203,14 @@ def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
     text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
     commands = sorted({found["command"] for found in entries})
     sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
-    groups = curves(runs, "test_loss", epochs)
-    if groups:
-        figure = figures.curves(groups, "test_loss", "test log-likelihood", scale=-1)
+    shown, picture = with_50_units(entries), results / "table1-curves.png"
+    groups = curves(shown, "test_loss")
+    if groups.keys() == shown.keys() != set():
+        figure = figures.curves(groups, "test log-likelihood", scale=-1)
         figure.axes[0].axhline(-floor_loss(), color="grey", linestyle=":", label="without any retrieval")
         figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
-        picture = figures.save(figure, results / "table1-curves.png")[0]
+        figures.save(figure, picture)
+    if picture.exists():
         sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
     write_page(title, sections, results, "table1")
     return True

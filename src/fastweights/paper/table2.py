@@ -205,7 +205,7 @@ def ablation_folder(runs: Path, name: str) -> Path:
 def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
     """The cells whose runs are finished: the entries of `results/table2.json`."""
     return [
-        entry(cell, recipe, paper_error(cell), done)
+        entry(cell, recipe, paper_error(cell), done, ("test_error",))
         for recipe in RECIPES
         for cell in CELLS
         if (done := finished(runs / experiment(recipe, quick) / cell.folder))
@@ -234,10 +234,10 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
     write_json(results / "table2.json", entries)
     for recipe in RECIPES:
         units = 50 if quick else CURVES
-        folder = runs / experiment(recipe, quick)
-        groups = curves({model: folder / Cell(model, units).folder for model in MODELS}, "test_error")
+        shown = {each["model"]: each for each in entries if (each["recipe"], each["units"]) == (recipe, units)}
+        groups = curves(shown, "test_error")
         if groups:
-            figure = figures.curves(groups, "test_error", "test error, %", scale=100)
+            figure = figures.curves(groups, "test error, %", scale=100)
             axes = figure.axes[0]
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")

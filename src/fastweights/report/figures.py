@@ -15,7 +15,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 matplotlib.rcParams["svg.hashsalt"] = "fastweights"  # the same figure is the same file
-Curve = Sequence[Mapping[str, Any]]  # the metrics of one run
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -33,15 +32,15 @@ def save(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def curves(groups: Mapping[str, Sequence[Curve]], metric: str, label: str, *, scale: float = 1.0) -> Figure:
-    """A metric against epochs: the mean over the runs of a group as a line, from the least to the greatest as a band.
+def curves(groups: Mapping[str, Sequence[Sequence[float]]], label: str, *, scale: float = 1.0) -> Figure:
+    """What was measured after every epoch: the mean over the runs of a group as a line, their range as a band.
 
     A run that ended early stays where it ended.
     """
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, runs in groups.items():
         epochs = max(len(run) for run in runs)
-        values = [[scale * run[min(epoch, len(run) - 1)][metric] for run in runs] for epoch in range(epochs)]
+        values = [[scale * run[min(epoch, len(run) - 1)] for run in runs] for epoch in range(epochs)]
         steps = range(1, epochs + 1)
         (line,) = axes.plot(
             steps,

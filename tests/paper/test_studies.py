@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,10 +23,10 @@ SMALL = ["pairs=1", "examples=300", "epochs=2"]
 STUDY = "own-table1-fast-weights-20"
 
 
-def start(runs, *more):
-    words = ["search", "table1", "--cell", "fast-weights/20", "--grid", *GRID, *SMALL, "--runs", str(runs), *more]
+def start(runs, *more, grid=GRID, **options):
+    words = ["search", "table1", "--cell", "fast-weights/20", "--grid", *grid, *SMALL, "--runs", str(runs), *more]
     command = [sys.executable, "-m", "fastweights", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
 
 
 def table_of(runs):
@@ -71,6 +72,43 @@ def test_a_search_whose_worker_and_then_all_of_it_is_killed_ends_with_the_same_t
     assert process.returncode == 0, said
     assert table_of(tmp_path) == undisturbed
     assert {path: path.stat().st_mtime_ns for path in finished} == finished  # none was run twice
+
+
+def test_a_search_that_is_interrupted_stops_with_a_word_and_goes_on(undisturbed, tmp_path):
+    process = start(tmp_path)
+    wait_for(tmp_path, 6, process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said.endswith("fastweights: stopped; the same command goes on from here\n")
+    assert "Traceback" not in said
+    process = start(tmp_path)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert table_of(tmp_path) == undisturbed
+
+
+def test_a_search_goes_on_when_a_loss_is_not_a_number_and_when_the_disk_is_full(tmp_path):
+    def no_large_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))  # of the study, but not of a checkpoint
+
+    grid = ["lr=1e-3,1e30"]
+    process = start(tmp_path, grid=grid, preexec_fn=no_large_files)
+    _, said = process.communicate()
+    assert process.returncode == 1
+    assert "lr=1e+30,pairs=1,examples=300,epochs=2: diverged" in said
+    failed = [line for line in said.splitlines() if line.startswith("fastweights: ")]
+    assert len(failed) == 2
+    assert "last.safetensors could not be written (File too large); what was there is still there" in failed[0]
+    assert failed[1] == "fastweights: the same command runs what is missing"
+    assert "Traceback" not in said
+    process = start(tmp_path, grid=grid)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    good, diverged = table_of(tmp_path)
+    assert (good["setting"]["lr"], diverged["setting"]["lr"]) == (1e-3, 1e30)
+    assert good["value"] < 10
+    assert diverged["value"] == float("inf")
 
 
 def test_the_same_on_a_cluster_that_loses_a_node(undisturbed, tmp_path):
@@ -128,6 +166,13 @@ def test_a_study_of_another_experiment(tmp_path, capsys):
     assert (tmp_path / "shown" / "search-mine.html").exists()
     assert cli.run(["search", "show", "yours", "--runs", str(tmp_path)]) == 1
     assert "there is no study 'yours'" in capsys.readouterr().err
+
+
+def test_a_study_without_a_finished_trial(tmp_path, capsys):
+    search.open_study("empty", studies.storage_of(tmp_path), search.Plan((search.Knob("lr", (1e-3,)),)), {})
+    assert studies.show(None, tmp_path, tmp_path / "shown") == ["empty"]
+    assert capsys.readouterr().out == "Study empty: no trial is finished\n"
+    assert not (tmp_path / "shown").exists()
 
 
 def test_knobs_of_the_run_and_of_its_recipe():

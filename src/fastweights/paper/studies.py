@@ -87,7 +87,10 @@ def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = 
             raise ValueError(f"there is no study {name!r} in {without_passwords(storage)}; there are {there}")
     for name in names or studies:
         trials = search.finished(studies[name])
-        header = ("value", *(trials[0].setting if trials else ()))
+        if not trials:
+            print(f"Study {name}: no trial is finished")
+            continue
+        header = ("value", *trials[0].setting)
         body = [(f"{value:.5f}", *map(_text, setting.values())) for value, setting in trials]
         title = f"Study {name}: {len(trials)} trials"
         Console().print(tables.terminal(title, header, body[:5], "The five best; the value is to be small."))

@@ -1,6 +1,7 @@
 """Agents that learn Catch: settings drawn alike for all cores, curves read right, games watched as they were played."""
 
 import json
+import statistics
 
 import pytest
 from PIL import Image
@@ -113,17 +114,21 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
 
 
 def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(catch, "FINALISTS", 2)
+    monkeypatch.setattr(catch, "FINAL_SEEDS", 2)
     words = ["--cores", "lstm", "--games", "16,3", "--runs", str(tmp_path), "--results", str(tmp_path / "results")]
     assert cli.run(["search", "catch", "--trials", "3", *words]) == 0
     tried = json.loads((tmp_path / "results" / "catch-search.json").read_text())["trials"]["16-3/lstm"]
     assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1", "trial-2"]
-    assert tried[0]["full_reward"] >= tried[1]["full_reward"]  # the finalists, with all frames
-    assert tried[2]["full_reward"] is None
+    means = [statistics.fmean(trial["full_rewards"]) for trial in tried[:2]]  # the finalists, with all frames
+    assert means[0] >= means[1]
+    assert tried[2]["full_rewards"] is None
     assert tried[2]["final_reward"] <= min(tried[0]["final_reward"], tried[1]["final_reward"])
-    full = RunFolder(tmp_path / "search-catch" / "16-3" / "lstm" / f"{tried[0]['trial']}-full")
-    assert full.config["settings"]["frames"] == 4_000
-    assert full.config["settings"]["lr"] == tried[0]["setting"]["lr"]
+    folder = tmp_path / "search-catch" / "16-3" / "lstm"
+    full = [RunFolder(folder / "full" / f"{tried[0]['trial']}-{number}").config["settings"] for number in range(2)]
+    assert {(run["frames"], run["lr"]) for run in full} == {(4_000, tried[0]["setting"]["lr"])}
+    assert full[0]["seed"] != full[1]["seed"]
+    assert len(list(folder.glob("trial-*"))) == 3
+    assert len(list(folder.glob("full/*"))) == 2 * 2
     monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
     assert cli.run(["reproduce", "catch", "--trials", "3", "--seeds", "1", *words]) == 0
     (entry,) = json.loads((tmp_path / "results" / "catch.json").read_text())

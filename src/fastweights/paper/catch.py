@@ -32,7 +32,8 @@ FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
 SEEDS, TRIALS, TOP = 5, 50, 5
 SEARCH_SEED = 1000
 SEARCH_SHARE = 0.25  # of the frames
-FINALISTS = 3  # of the trials, those that ended best: they learn once more, with all frames, and the best is chosen
+FINALISTS = 2  # of the trials, those that ended best: they learn again, with all frames, and the best is chosen
+FINAL_SEEDS = 3  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
 THRESHOLDS = (0.0, 0.5, 0.9)
 POINTS = 50  # of a curve
 QUICK_FRAMES = 400_000
@@ -282,18 +283,26 @@ def search(
         for variant in variants:
             for core in cores:
                 drawn = trials(core, variant, count)
-                ran = [trial for trial in searched(variant, core, runs) if trial["trial"] in drawn]
-                for name in [trial["trial"] for trial in leading(ran, FINALISTS)] if final else drawn:
-                    trial = _at_length(drawn[name], FRAMES[variant]) if final else drawn[name]
-                    path = runs / "search-catch" / name_of(variant, core) / (f"{name}-full" if final else name)
+                if final:
+                    ran = [each for each in searched(variant, core, runs) if each["trial"] in drawn]
+                    best = {each["trial"]: drawn[each["trial"]] for each in leading(ran, FINALISTS)}
+                    drawn = {name: full for each in best.items() for name, full in finals(*each).items()}
+                for name, trial in drawn.items():
+                    path = runs / "search-catch" / name_of(variant, core) / name
                     arguments = {"config": trial, "path": path, "command": command}
-                    jobs.append(Job(f"{core} {variant} {path.name}", train, arguments))
+                    jobs.append(Job(f"{core} {variant} {name}", train, arguments))
         failures |= run_all(jobs, workers, describe).failures
     return failures
 
 
-def _at_length(trial: Catch, frames: int) -> Catch:
-    return dataclasses.replace(trial, training=dataclasses.replace(trial.training, frames=frames))
+def finals(name: str, trial: Catch) -> dict[str, Catch]:
+    """The runs of a finalist: with all frames, from other seeds."""
+    training = dataclasses.replace(trial.training, frames=FRAMES[trial.size, trial.visible])
+    seeds = [trial.seed + 100 * number for number in range(1, FINAL_SEEDS + 1)]
+    return {
+        f"full/{name}-{number}": dataclasses.replace(trial, training=training, seed=seed)
+        for number, seed in enumerate(seeds)
+    }
 
 
 def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
@@ -304,19 +313,19 @@ def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
     """The trials that are finished: what was drawn, and how well it ended; finalists first, the best before the others.
 
-    The `full_reward` is that of a finalist with all frames; None: it is none, or not finished. The five that ended best
-    have their curves.
+    The `full_rewards` are those of a finalist with all frames, by seed; None: it is none, or not finished. The five
+    that ended best have their curves.
     """
     found, folder = [], runs / "search-catch" / name_of(variant, core)
     knobs = ["lr", "entropy", "input_range", *(["rate", "decay", "inner_steps"] if core == "fast-weights" else [])]
-    for path in sorted(folder.glob("trial-*[0-9]/result.json")):
-        trial, full = RunFolder(path.parent), RunFolder(folder / f"{path.parent.name}-full")
+    for path in sorted(folder.glob("trial-*/result.json")):
+        trial, full = RunFolder(path.parent), finished_finals(path.parent)
         found.append(
             {
                 "trial": path.parent.name,
                 "setting": {name: trial.config["settings"][name] for name in knobs},
                 "final_reward": _reward(trial),
-                "full_reward": None if full.result is None else _reward(full),
+                "full_rewards": [_reward(run) for run in full] if len(full) == FINAL_SEEDS else None,
             }
         )
     for best in leading(found, TOP):
@@ -333,8 +342,14 @@ def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[float, float]:
-    full = trial["full_reward"]
-    return math.inf if full is None else -full, -trial["final_reward"]
+    full = trial["full_rewards"]
+    return math.inf if full is None else -statistics.fmean(full), -trial["final_reward"]
+
+
+def finished_finals(trial: Path) -> list[RunFolder]:
+    """The runs of a finalist that are."""
+    runs = [RunFolder(trial.parent / "full" / f"{trial.name}-{number}") for number in range(FINAL_SEEDS)]
+    return [run for run in runs if run.result is not None]
 
 
 def _reward(run: RunFolder) -> float:

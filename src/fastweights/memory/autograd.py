@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
 
 from . import chunked, kernel
 from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
@@ -14,7 +16,7 @@ TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved.
 
 def transformed() -> bool:
     """Whether torch is to see every operation, for a transform of `torch.func` or derivatives in forward mode."""
-    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    return _are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor | None]:

@@ -128,13 +128,13 @@ class _FastWeightsBase(nn.Module):
         observed: _Observed = None,
     ) -> tuple[Tensor, End]:
         """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
-        C, b, W, gain, shift = [self._weight(name + suffix) for name in SLOW]
-        W_int = None if controls.integrate is None else self._weight("weight_integration" + suffix)
+        C, b, W, gain, shift = self._weights(suffix)
+        W_int = None if controls.integrate is None else getattr(self, "weight_integration" + suffix)
         slow = Slow(C, b, W, W_int, gain, shift)
         if x.dtype != slow.W.dtype:  # under autocast
             x = x.to(slow.W.dtype)
-        decay = self._weight("decay_logit" + suffix).sigmoid() if self.learn_decay else self.decay
-        rate = self._weight("rate_log" + suffix).exp() if self.learn_rate else self.rate
+        decay = getattr(self, "decay_logit" + suffix).sigmoid() if self.learn_decay else self.decay
+        rate = getattr(self, "rate_log" + suffix).exp() if self.learn_rate else self.rate
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
         fused = self.backend != "torch" and kernel.covers(x)
         if self.backend == "kernel" and not fused:
@@ -148,33 +148,35 @@ class _FastWeightsBase(nn.Module):
         with full_precision(x.device):
             return scan(*arguments, fused, self._chunk_size)
 
-    def _streams(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> bool:
-        """Whether one call of the kernel does for a step of x, without signals: no gradients, no tracing."""
+    def _step(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> FastWeightsState | None:
+        """The state after a step of x (…, I) without signals, by one call of the kernel.
+
+        None where that does not do: with gradients, say, while tracing, or if something does not fit.
+        """
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
-            return False
+            return None
         if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
-            return False
-        dtype, W = x.dtype, self._weight("weight_hh" + suffix)
-        if x.shape[-1:] != (self.input_size,) or dtype != W.dtype or not W.is_cpu or not kernel.covers(x):
-            return False
-        if state is None or type(state) is not FastWeightsState:
-            return state is None
-        h = state.h
-        return h.is_cpu and h.dtype == dtype and h.shape == (*x.shape[:-1], self.hidden_size)
-
-    def _step(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> FastWeightsState:
-        """The state after a step of x (…, I) that `_streams`."""
-        tensors = [self._weight(name + suffix) for name in SLOW]
-        before = (None, None) if state is None else (state.h, state.A)
+            return None
+        weights, dtype, (*batch, features) = self._weights(suffix), x.dtype, x.shape
+        W, h, A = weights[2], None, None
+        if features != self.input_size or dtype != W.dtype or not W.is_cpu or not kernel.covers(x):
+            return None
+        if state is not None:
+            if type(state) is not FastWeightsState:
+                return None
+            h, A = state.h, state.A
+            if not h.is_cpu or h.dtype != dtype or h.shape != (*batch, self.hidden_size):
+                return None
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
-        return FastWeightsState.made_of(*kernel.step([x, *tensors, *before], *dynamics, self.decay, self.rate))
+        return FastWeightsState.made_of(*kernel.step([x, *weights, h, A], *dynamics, self.decay, self.rate))
 
-    def _weight(self, name: str) -> Any:
-        """A parameter; by `getattr` only where it is not a plain one (parametrized, say), for that is slow."""
+    def _weights(self, suffix: str) -> list[Any]:
+        """Those of `SLOW`; by `getattr`, which is slow, only where one is not a plain parameter (parametrized, say)."""
+        parameters = self._parameters
         try:
-            return self._parameters[name]
+            return [parameters[name + suffix] for name in SLOW]
         except KeyError:
-            return getattr(self, name)
+            return [getattr(self, name + suffix) for name in SLOW]
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -338,9 +340,8 @@ class FastWeights(_FastWeightsBase):
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
         if lengths is reset is wipe is store is read is integrate is None and self._like_a_scan(x):
-            if len(x) == 1 and self._streams(x, state, "_l0"):
-                new_state = self._step(x, state, "_l0")
-                return new_state.h.clone(), new_state
+            if len(x) == 1 and (step := self._step(x, state, "_l0")) is not None:
+                return step.h.clone(), step
             if state is None:
                 checks.inputs(x, (3,), self.input_size, self._like)
                 hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
@@ -393,7 +394,7 @@ class FastWeights(_FastWeightsBase):
 
     @property
     def _like(self) -> Tensor:
-        return cast(Tensor, self._weight("weight_hh_l0"))
+        return cast(Tensor, self.weight_hh_l0)
 
     def _arrange(
         self,
@@ -501,10 +502,11 @@ class FastWeightsCell(_FastWeightsBase):
         integrate: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
-        if reset is wipe is store is read is integrate is None and self._streams(x, state, "") and x.dim() < 3:
-            return self._step(x, state, "")
+        plain = reset is wipe is store is read is integrate is None and isinstance(x, Tensor) and x.dim() in (1, 2)
+        if plain and (step := self._step(x, state, "")) is not None:
+            return step
         H = self.hidden_size
-        like = self._weight("weight_hh")
+        like = cast(Tensor, self.weight_hh)
         checks.inputs(x, (1, 2), self.input_size, like)
         checks.integrate(integrate, self.integration)
         if state is not None:

@@ -214,14 +214,14 @@ def backward(
     )
 
 
-def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
+def step(given: list[Tensor | None], inner_steps: int, *numbers: float) -> tuple[Tensor, Tensor]:
     """One step, given x (…, I), C, b, W, gain, shift, h and A (None: zero): the new h and A.
 
-    `numbers` are the dynamics, λ and η.
+    `numbers` are the rest of the dynamics, λ and η.
     """
     # Contiguous copies, where there are any, live in this list until the library returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in given]
-    x, C, h, A = given[0], given[1], given[6], given[7]
+    given = [tensor if tensor is None else tensor.contiguous() for tensor in given]
+    x, C, _, _, _, _, h, A = given
     assert x is not None
     assert C is not None
     H, features = C.shape
@@ -230,9 +230,8 @@ def step(given: list[Tensor | None], *numbers: float) -> tuple[Tensor, Tensor]:
         new_h, new_A = x.new_empty((*x.shape[:-1], H)), x.new_empty((*x.shape[:-1], H, H))
     else:
         new_h, new_A = torch.empty_like(h), torch.empty_like(A)
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    sizes = B, features, H, numbers[0], torch.get_num_threads()
-    if _steps[x.dtype](_pack_step(*sizes, *numbers[1:], *pointers, new_h.data_ptr(), new_A.data_ptr())):
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (*given, new_h, new_A)]
+    if _steps[x.dtype](_pack_step(B, features, H, inner_steps, torch.get_num_threads(), *numbers, *pointers)):
         raise MemoryError(f"not enough memory for a step of {B} sequences with {H} units")
     return new_h, new_A
 

@@ -87,15 +87,19 @@ thread_local Scratch scratch;
 template <class F> int in_parallel(int64_t count, int64_t most, F work) {
     const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(most, count)));
     int failed = 0;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-    for (int64_t index = 0; index < count; ++index) {
+    const auto attempt = [&](int64_t index) {
         try {
             work(index);
         } catch (const std::bad_alloc &) {
 #pragma omp atomic write
             failed = 1;
         }
-    }
+    };
+    if (threads == 1)
+        for (int64_t index = 0; index < count; ++index) attempt(index);
+    else
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+        for (int64_t index = 0; index < count; ++index) attempt(index);
     return failed;
 }
 
@@ -816,31 +820,43 @@ template <class T> struct Kernel {
     }
 };
 
-// out[i] += Σ_j matrix[i, j] x[j], along vectors: L rows at a time, whose sums across lanes are one transposition.
+// out[i] += Σ_j matrix[i, j] x[j], along vectors: L rows at a time, whose sums across lanes are one transposition. Where
+// rows or columns are not a multiple of L, the last L overlap those before, and what was had before is left out.
 template <class T> void add_product(const T *matrix, int64_t rows, int64_t columns, const T *x, T *out) {
     using V = typename Lanes<T>::V;
     constexpr int64_t L = Lanes<T>::count;
-    int64_t i = 0;
-    for (; i + L <= rows; i += L) {
+    if (rows < L || columns < L) {
+        for (int64_t i = 0; i < rows; ++i)
+            for (int64_t j = 0; j < columns; ++j) out[i] += matrix[i * columns + j] * x[j];
+        return;
+    }
+    V lane{};
+    for (int64_t l = 0; l < L; ++l) lane[l] = T(l);
+    const int64_t whole = columns / L * L, last = columns - L;
+    const auto rest = lane >= T(whole - last);
+    for (int64_t done = 0; done < rows; done += L) {
+        const int64_t i = std::min(done, rows - L);
         const T *first = matrix + i * columns;
-        V sum[L], rest{};
+        V sum[L];
 #pragma GCC unroll 8
         for (int64_t r = 0; r < L; ++r) sum[r] = V{};
-        int64_t j = 0;
-        for (; j + L <= columns; j += L) {
+        for (int64_t j = 0; j < whole; j += L) {
             const V some = Lanes<T>::load(x + j);
 #pragma GCC unroll 8
             for (int64_t r = 0; r < L; ++r) sum[r] += Lanes<T>::load(first + r * columns + j) * some;
         }
-        for (; j < columns; ++j)
-            for (int64_t r = 0; r < L; ++r) rest[r] += first[r * columns + j] * x[j];
-        transpose(sum);
+        if (whole < columns) {
+            const V some = Lanes<T>::load(x + last);
 #pragma GCC unroll 8
-        for (int64_t r = 0; r < L; ++r) rest += sum[r];
-        Lanes<T>::store(Lanes<T>::load(out + i) + rest, out + i);
+            for (int64_t r = 0; r < L; ++r) sum[r] += rest ? Lanes<T>::load(first + r * columns + last) * some : V{};
+        }
+        transpose(sum);
+        V total = Lanes<T>::load(out + i);
+        const V before = total;
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < L; ++r) total += sum[r];
+        Lanes<T>::store(lane >= T(done - i) ? total : before, out + i);
     }
-    for (; i < rows; ++i)
-        for (int64_t j = 0; j < columns; ++j) out[i] += matrix[i * columns + j] * x[j];
 }
 
 // One step of sequence b: vectors run along the units.
@@ -853,17 +869,20 @@ template <class T> void step(const fw_step &c, int64_t b) {
     const T *A = c.A ? static_cast<const T *>(c.A) + b * H * H : nullptr;
     T *z = scratch.take<T>(3 * H), *v = z + H, *q = v + H;
     T *new_h = static_cast<T *>(c.new_h) + b * H, *new_A = static_cast<T *>(c.new_A) + b * H * H;
-    const auto settle = [&](const T *from, bool normalized, T *to) {
+    const bool use_tanh = c.use_tanh;
+    const auto settle = [=](const T *from, bool normalized, T *__restrict to) {
         T mean = 0, variance = 0;
         if (normalized) {
+#pragma omp simd reduction(+ : mean)
             for (int64_t i = 0; i < H; ++i) mean += from[i];
             mean /= T(H);
+#pragma omp simd reduction(+ : variance)
             for (int64_t i = 0; i < H; ++i) variance += (from[i] - mean) * (from[i] - mean);
         }
         const T scale = T(1) / std::sqrt(variance / T(H) + T(1e-5));
         for (int64_t i = 0; i < H; ++i) {
             const T a = normalized ? (from[i] - mean) * scale * gain[i] + shift[i] : from[i];
-            to[i] = c.use_tanh ? std::tanh(a) : a < 0 ? T(0) : a;
+            to[i] = use_tanh ? std::tanh(a) : a < 0 ? T(0) : a;
         }
     };
     for (int64_t i = 0; i < H; ++i) z[i] = bias ? bias[i] : T(0);

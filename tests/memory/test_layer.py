@@ -11,9 +11,10 @@ from reference import reference
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
-from fastweights import FastWeights, FastWeightsState
+from fastweights import FastWeights, FastWeightsCell, FastWeightsState
 from fastweights.memory import kernel
 from fastweights.memory.equations import AttentionMemory, MatrixMemory
+from fastweights.memory.layer import FEW, WIDE
 
 BACKENDS = ["torch", "kernel"] if kernel.AVAILABLE else ["torch"]
 
@@ -607,3 +608,53 @@ def test_training_learns_to_recall():
         optimizer.step()
     accuracy = (answer.argmax(1) == values.gather(0, asked)[0]).float().mean()
     assert accuracy > 0.8  # knowing only which values occurred is worth some 45 %
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"inner_steps": 2, "settling": "identity", "nonlinearity": "tanh"}, {"layer_norm": False}, {"bias": False}],
+)
+@pytest.mark.parametrize("first", [0, 3])
+def test_single_steps_of_many_wide_sequences_are_one_run(options, first):
+    """Their fast weights are left aside as long as their states are few, and built when they no longer are."""
+    torch.manual_seed(0)
+    layer = FastWeights(5, 64, rate=0.01, **options).double()
+    cell = FastWeightsCell(5, 64, rate=0.01, **options).double()
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    x = torch.randn(20, 64, 5, dtype=torch.float64)
+    assert x.shape[1] * layer.weight_hh_l0.numel() >= WIDE
+    few = layer.hidden_size // FEW
+    assert first < few < len(x) - 1
+    with torch.no_grad():
+        whole, end = layer(x)
+        state = layer(x[:first])[1] if first else None
+        own, built = None, []
+        for t, now in enumerate(x):
+            own = cell(now, own)
+            torch.testing.assert_close(own.h, whole[t], rtol=0, atol=1e-12)
+            if t >= first:
+                output, state = layer(now.unsqueeze(0), state)
+                built.append(state._A is not None)
+                torch.testing.assert_close(output[0], whole[t], rtol=0, atol=1e-12)
+        assert built == [t >= few for t in range(first, len(x))]
+        for found in (state, own):
+            torch.testing.assert_close(found.A.view_as(end.A), end.A, rtol=0, atol=1e-11)
+
+
+def test_single_steps_of_many_wide_sequences_see_what_they_should_not_miss():
+    layer, x = FastWeights(5, 64), torch.randn(3, 64, 5)
+    with torch.no_grad():
+        output, state = layer(x)
+        output.zero_()
+        with pytest.raises(RuntimeError, match="the layer's output was changed in place"):
+            layer(x[:1], state)
+        _, state = layer(x[:1])
+        with pytest.raises(ValueError, match="state"):
+            layer(x[:1, :32], state)
+        # Other weights of the past than those of single steps: what was not stored is not seen.
+        _, state = layer(x, store=torch.zeros(3, 1))
+        torch.testing.assert_close(layer(x[:1], state)[0], layer(x[:1], FastWeightsState(state.h, 0 * state.A))[0])
+        _, state = layer(x[:1])
+        layer.decay = 0.5
+        with_A = FastWeightsState(*layer(x[:1])[1])
+        torch.testing.assert_close(layer(x[1:2], state)[0], layer(x[1:2], with_A)[0])

@@ -10,7 +10,7 @@ that it started from::
 These weights carry decay, rate, store, read and resets, so their gradients are autograd's business, not this file's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -176,6 +176,23 @@ def _transit_backward(run: Run, t: int, grad: Tensor) -> Tensor:
     if run.W_int is not None and run.integrate is not None:
         back = torch.where(run.integrate[t].unsqueeze(-1) > 0, grad @ run.W_int, back)
     return back if run.keep is None else back * run.keep[t].unsqueeze(-1)
+
+
+def step_after(past: Tensor, x: Tensor, weights: Sequence[Tensor | None], w: Tensor, dynamics: Dynamics) -> Tensor:
+    """The state (B, H) after a step of x (B, I) that follows all the states since h and A were zero, `past` (T, B, H).
+
+    Args:
+        weights: C, b, W, gain, shift, as in `Run`.
+        w: how the step sees the states before it, (B or 1, T).
+    """
+    C, b, W, gain, shift = weights
+    assert C is not None
+    assert W is not None
+    z = F.linear(x, C, b)
+    if len(past):
+        z = torch.addmm(z, past[-1], W.T)
+    recall = _recall(past.transpose(0, 1), w, None, w)
+    return _settle(z, recall, gain, shift, dynamics)[0][-1]
 
 
 def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]:

@@ -15,12 +15,16 @@ from torch.nn.utils.rnn import PackedSequence
 from . import checks, kernel
 from .autograd import transformed
 from .batch import FLAGS, Batch
+from .chunked import step_after
 from .equations import Dynamics
 from .scan import Slow, observe, scan
 from .state import End, FastWeightsState, autocasting, full_precision
-from .weights import Controls
+from .weights import Controls, Weights, weigh
 
 NO_CONTROLS = Controls()
+# Single steps without gradients: where the fast weights of all sequences together have so many numbers, reading and
+# writing them takes longer than attention to the states so far, of which there may be one for every FEW units.
+WIDE, FEW = 1 << 18, 4
 
 
 class Trace(NamedTuple):
@@ -161,14 +165,35 @@ class _FastWeightsBase(nn.Module):
         W, h, A = weights[2], None, None
         if features != self.input_size or dtype != W.dtype or not W.is_cpu or not kernel.covers(x):
             return None
+        if state is not None and type(state) is not FastWeightsState:
+            return None
+        if x.numel() // features * W.numel() >= WIDE and (step := self._step_after(x, state, weights)) is not None:
+            return step
         if state is not None:
-            if type(state) is not FastWeightsState:
-                return None
             h, A = state.h, state.A
             if not h.is_cpu or h.dtype != dtype or h.shape != (*batch, self.hidden_size):
                 return None
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
         return FastWeightsState.made_of(*kernel.step([x, *weights, h, A], *dynamics, self.decay, self.rate))
+
+    def _step_after(self, x: Tensor, state: FastWeightsState | None, weights: list[Any]) -> FastWeightsState | None:
+        """The same by attention to all states so far, as long as they are few; None: they are not, or are not known."""
+        H, (*batch, features) = self.hidden_size, x.shape
+        B = math.prod(batch)
+
+        def seen(T: int) -> Weights:
+            return weigh(T, T, self.decay, self.rate, NO_CONTROLS, x)
+
+        past = x.new_empty(0, B, H) if state is None else state.past((*batch, H), seen)
+        if past is None or len(past) >= H // FEW:
+            return None
+        T = len(past)
+        after = seen(T + 1)
+        dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        with full_precision(x.device):
+            h = step_after(past, x.reshape(B, features), weights, after.w[0, :, T, :T], dynamics)
+        end = End(torch.cat((past, h.unsqueeze(0))), None, None, after, None)
+        return FastWeightsState.left_by((end,), (*batch, H))
 
     def _weights(self, suffix: str) -> list[Any]:
         """Those of `SLOW`; by `getattr`, which is slow, only where one is not a plain parameter (parametrized, say)."""

@@ -125,6 +125,20 @@ class FastWeightsState:
             self._A = self._build(End.matrix, (*self._shape, self._shape[-1]))
         return self._A
 
+    def past(self, shape: tuple[int, ...], weights: Callable[[int], Weights]) -> Tensor | None:
+        """All states since h and A were zero, (T, B, H), if they are known, and if these weights are how they are seen.
+
+        Args:
+            shape: that h must have.
+            weights: for so many steps.
+        """
+        if self._A is not None or len(self._ends) != 1 or self._shape != shape:
+            return None
+        if self._versions != (self._ends[0].hs._version,):  # which is an error, once h or A is looked at
+            return None
+        hs, h0, A, seen, lengths = self._ends[0]
+        return hs if h0 is A is lengths is None and seen is weights(len(hs)) else None
+
     def _build(self, part: Callable[[End], Tensor], shape: tuple[int, ...]) -> Tensor:
         def build() -> Tensor:
             parts = [part(end) for end in self._ends]

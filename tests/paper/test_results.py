@@ -87,15 +87,16 @@ def test_the_settings_for_catch_are_those_that_the_search_chose():
     found = json.loads((RESULTS / "catch-search.json").read_text())["trials"]
     counts = {len(tried) for tried in found.values()}
     assert len(counts) == 1  # as many for every core
-    for variant in catch.VARIANTS:
-        for core in catch.CORES:
-            tried = found[catch.name_of(variant, core)]
-            best = max(catch.leading(tried, catch.FINALISTS), key=lambda trial: statistics.fmean(trial["full_rewards"]))
-            assert best["setting"] == catch.TUNED[variant, core]
-            drawn = catch.trials(core, variant, counts.copy().pop())
-            assert {trial["trial"]: trial["setting"] for trial in tried} == {
-                name: {knob: trial.settings()[knob] for knob in best["setting"]} for name, trial in drawn.items()
-            }
+    assert found.keys() == {catch.name_of(*which) for which in catch.TUNED}
+    for variant, core in catch.TUNED:
+        tried = found[catch.name_of(variant, core)]
+        best = max(catch.leading(tried, catch.FINALISTS), key=lambda trial: statistics.fmean(trial["full_rewards"]))
+        assert len(best["full_rewards"]) == catch.FINAL_SEEDS
+        assert best["setting"] == catch.TUNED[variant, core]
+        drawn = catch.trials(core, variant, counts.copy().pop())
+        assert {trial["trial"]: trial["setting"] for trial in tried} == {
+            name: {knob: trial.settings()[knob] for knob in best["setting"]} for name, trial in drawn.items()
+        }
 
 
 def test_the_readme_has_the_same_numbers():

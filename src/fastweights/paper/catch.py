@@ -215,29 +215,11 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
         "input_range": 0.0,
     },
     ((16, 3), "fast-weights"): {
-        "lr": 0.00342253661497618,
-        "entropy": 0.00822321993275996,
-        "input_range": 0.3,
-        "rate": 0.017169697397089637,
+        "lr": 0.00700347642696062,
+        "entropy": 0.005381575187155049,
+        "input_range": 0.0,
+        "rate": 0.09665444264928356,
         "decay": 0.9,
-        "inner_steps": 2,
-    },
-    ((24, 5), "irnn"): {
-        "lr": 0.0007316001929861957,
-        "entropy": 0.004429360376074645,
-        "input_range": 0.0,
-    },
-    ((24, 5), "lstm"): {
-        "lr": 0.002597769220485788,
-        "entropy": 0.004168516367397268,
-        "input_range": 0.3,
-    },
-    ((24, 5), "fast-weights"): {
-        "lr": 0.003533585015923036,
-        "entropy": 0.006144559837748442,
-        "input_range": 0.0,
-        "rate": 0.6579117026663841,
-        "decay": 0.8,
         "inner_steps": 2,
     },
 }
@@ -338,7 +320,8 @@ def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
     path = results / "catch-search.json"
     known = read_json(path)["trials"] if path.exists() else {}
     names = {name_of(variant, core): (variant, core) for variant in VARIANTS for core in CORES}
-    return {name: searched(variant, core, runs) or known.get(name, []) for name, (variant, core) in names.items()}
+    found = {name: searched(*which, runs) or known.get(name) for name, which in names.items()}
+    return {name: tried for name, tried in found.items() if tried}
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[float, float]:

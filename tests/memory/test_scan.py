@@ -42,6 +42,6 @@ def test_finite_over_ten_thousand_steps():
 def test_short_sequences_are_one_chunk_and_long_ones_are_not():
     assert chunk_length(11, 50) == 11
     assert chunk_length(64, 20) == 64
-    assert chunk_length(4096, 20) == 32
-    assert chunk_length(4096, 150) == 84
-    assert chunk_length(4096, 2000) == 256
+    assert chunk_length(4096, 20) == 16
+    assert chunk_length(4096, 150) == 42
+    assert chunk_length(4096, 2000) == 128

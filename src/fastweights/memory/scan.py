@@ -31,8 +31,8 @@ class Slow(NamedTuple):
 
 def chunk_length(T: int, H: int) -> int:
     """How many steps attend to each other before they are folded into A."""
-    length = min(24 + 2 * H // 5, 256)
-    return length if T > 2 * length else T
+    length = min(12 + H // 5, 128)
+    return length if T > 4 * length else T
 
 
 def scan(

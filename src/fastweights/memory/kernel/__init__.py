@@ -18,7 +18,7 @@ from torch import Tensor
 from ..chunked import WEIGHTS, Gradients, Run, Saved, sums_to_size, transition_gradients
 from ..equations import Dynamics
 
-ABI = 7
+ABI = 8
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 12
 LARGE = 1 << 23  # bytes
@@ -110,7 +110,9 @@ def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     last = T - (n - 1) * K
     pairs = (n - 1) * (K * (K - 1) // 2) + last * (last - 1) // 2
     trails, norms = S + (norm if S else start), norm * S + start
-    per_block = trails * T * H + norms * T + S * pairs + (n - 1) * H * H
+    bands = -(-H // 4)
+    matrix = 8 * bands * (bands + 1) if run.A0 is None else H * H  # a symmetric one, or any
+    per_block = trails * T * H + norms * T + S * pairs + (n - 1) * matrix
     return (T, B, H), (0,) if n == 1 else (B, H, H), ((B + lanes - 1) // lanes, per_block * lanes)
 
 
@@ -150,22 +152,23 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
     return tensor
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """A @ b, for a of two dimensions or more."""
-    rows = a.flatten(0, -2)
-    if rows.shape[0] * b.shape[1] * a.element_size() < LARGE:
-        return rows @ b
-    return torch.mm(rows, b, out=_empty(a, rows.shape[0], b.shape[1]))
+def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
+    """A @ b in this shape, for a of two dimensions or more."""
+    product = _empty(a, *shape)
+    torch.mm(a.reshape(-1, a.shape[-1]), b, out=product.view(-1, shape[-1]))
+    return product
 
 
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
     x, (all_hs, last, kept) = run.x, saved_shapes(run, dynamics)
-    if run.steps is not None:
+    if run.steps is None:
+        u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
+    else:
         rows = _Rows(x.shape[0], run.steps)
         x = rows.pack(x, rows.count())
-    u = _product(x, run.C.t())
-    hs, buffer, A = _empty(x, *all_hs), _empty(x, *kept), None if last == (0,) else x.new_empty(last)
+        u, hs = _product(x, run.C.t(), len(x), all_hs[-1]), _empty(x, *all_hs)
+    buffer, A = _empty(x, *kept), None if last == (0,) else x.new_empty(last)
     _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
     return Saved(hs, A, buffer)
 
@@ -178,7 +181,8 @@ def backward(
     hs, (T, B, H), rows = saved.hs, saved.hs.shape, None if run.steps is None else _Rows(x.shape[0], run.steps)
     count = T * B if rows is None else rows.count()
     empty, zeros = hs.new_empty, hs.new_zeros
-    grad_hs, grad_A = grad_hs.contiguous(), None if grad_A is None else grad_A.contiguous()
+    grad_hs = grad_hs if grad_hs.is_contiguous() else _empty(hs, T, B, H).copy_(grad_hs)
+    grad_A = None if grad_A is None else grad_A.contiguous()
     grad_u = _empty(hs, count, H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
@@ -191,17 +195,18 @@ def backward(
     made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
     _call("backward", run, dynamics, made)
     # The rest is matrix products over all steps at once.
-    before, first, grad_x = hs[: T - 1], B, _product(grad_u, C) if wanted[0] else None
+    before, first, grad_x = hs[: T - 1], B, None
+    if wanted[0]:
+        grad_x = _product(grad_u, C, *x.shape) if rows is None else rows.unpack(_product(grad_u, C, count, C.shape[1]))
     masks: list[Tensor | None] = [run.keep, run.integrate]
     if rows is not None:
         later = rows.count(1)
         x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
         masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
         h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
-        grad_x = None if grad_x is None else rows.unpack(grad_x)
     grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H))
     return Gradients(
-        None if grad_x is None else grad_x.view(run.x.shape),
+        grad_x,
         grad_u.t() @ x.reshape(-1, x.shape[-1]),
         grad_b,
         grad_W,

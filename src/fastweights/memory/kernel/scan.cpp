@@ -111,6 +111,7 @@ template <class T> struct Kernel {
     const fw_scan &c;
     const int64_t steps, B, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
+    const bool symmetric;  // A is a sum of h hᵀ, unless there is an A0, which may be anything
     const T *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *integrate;
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
@@ -122,8 +123,8 @@ template <class T> struct Kernel {
     explicit Kernel(const fw_scan &scan)
         : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
           chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
-          identity(c.identity), use_tanh(c.use_tanh), u(static_cast<const T *>(c.u)), bias(static_cast<const T *>(c.b)),
-          W(static_cast<const T *>(c.W)), W_int(static_cast<const T *>(c.W_int)),
+          identity(c.identity), use_tanh(c.use_tanh), symmetric(!c.A0), u(static_cast<const T *>(c.u)),
+          bias(static_cast<const T *>(c.b)), W(static_cast<const T *>(c.W)), W_int(static_cast<const T *>(c.W_int)),
           gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
@@ -142,14 +143,20 @@ template <class T> struct Kernel {
 
     // What forward saves for backward, in vectors per block. A trail (s, T, H) for s = 0 … S: h_s, or where it came out
     // of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the scales
-    // (N, T) of the layer norms, the scores (S, K (K-1) / 2 per chunk), and the A (H, H) that each chunk but the first
-    // starts from.
+    // (N, T) of the layer norms, the scores (S, K (K-1) / 2 per chunk), and the A that each chunk but the first starts
+    // from.
     int64_t trails() const { return S + (S ? norm : norm_start); }
     static int64_t pairs(int64_t count) { return count * (count - 1) / 2; }
     int64_t all_pairs() const { return (chunks - 1) * pairs(K) + pairs(steps - (chunks - 1) * K); }
     int64_t saved_per_block() const {
-        return trails() * steps * H + N * steps + S * all_pairs() + (chunks - 1) * H * H;
+        return trails() * steps * H + N * steps + S * all_pairs() + (chunks - 1) * matrix_size();
     }
+
+    // Where row i of a matrix starts, and how many of its numbers are there. Of a symmetric one it is the lower half, in
+    // bands of 4 rows as long as the last of them.
+    int64_t row(int64_t i) const { return symmetric ? i / 4 * (i / 4 + 1) * 8 + i % 4 * (i / 4 * 4 + 4) : i * H; }
+    int64_t columns(int64_t i) const { return symmetric ? std::min(H, i / 4 * 4 + 4) : H; }
+    int64_t matrix_size() const { return row(symmetric ? (H + 3) / 4 * 4 : H); }
 
     struct Block {
         int64_t lane[L];   // which sequence; -1: none
@@ -195,7 +202,7 @@ template <class T> struct Kernel {
     int64_t last_chunk(const Block &b) const { return std::min(chunks - 1, (b.longest + K - 1) / K); }
     // The A that a chunk starts from; null: zero.
     V *matrix(const Block &b, int64_t chunk, V *first) const {
-        return chunk ? b.matrices + (chunk - 1) * H * H : first;
+        return chunk ? b.matrices + (chunk - 1) * matrix_size() : first;
     }
 
     enum class Rows { all, of_steps, of_packed };  // (B, H); (T, B, H); the same without the steps past an end
@@ -276,8 +283,11 @@ template <class T> struct Kernel {
     void scatter_matrix(const Block &b, const V *lanes, T *target) const {
         const T *in = reinterpret_cast<const T *>(lanes);
         for (int64_t l = 0; l < L; ++l)
-            for (int64_t i = 0; i < H * H && b.lane[l] >= 0; ++i)
-                target[b.lane[l] * H * H + i] = lanes ? in[i * L + l] : T(0);
+            for (int64_t i = 0; i < H && b.lane[l] >= 0; ++i)
+                for (int64_t j = 0; j < H; ++j) {
+                    const int64_t place = symmetric && j > i ? row(j) + i : row(i) + j;
+                    target[(b.lane[l] * H + i) * H + j] = lanes ? in[place * L + l] : T(0);
+                }
     }
 
     // One number per lane, from an array with `stride` between sequences (0: the same for all).
@@ -472,24 +482,59 @@ template <class T> struct Kernel {
         add_states<G>(M, weighted, in, out);
     }
 
+    // out = A q, or Aᵀ q.
+    void read_matrix(const V *A, bool transposed, const V *q, V *out) const {
+        int64_t i = 0;
+        if (symmetric) {
+            for (; i + 4 <= H; i += 4) read_rows<4>(A, i, q, out);
+            for (; i < H; ++i) read_rows<1>(A, i, q, out);
+        } else if (transposed) {
+            for (; i + 4 <= H; i += 4) add_states<4>(A + i * H, q + i, i ? out : nullptr, out);
+            for (; i < H; ++i) add_states<1>(A + i * H, q + i, i ? out : nullptr, out);
+        } else {
+            for (; i + 4 <= H; i += 4) dot_states<4>(A + i * H, q, out + i);
+            for (; i < H; ++i) dot_states<1>(A + i * H, q, out + i);
+        }
+    }
+
+    // What R rows of a symmetric A have to do with A q, given all rows before them. To read A is what takes time: each
+    // number is read once, for both halves.
+    template <int R> void read_rows(const V *A, int64_t i, const V *q, V *out) const {
+        const V *rows = A + row(i);
+        const int64_t stride = i / 4 * 4 + 4;
+        V own[R], sum[R] = {};
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) own[r] = q[i + r];
+        for (int64_t j = 0; j < i; ++j) {
+            const V x = q[j];
+            V total = out[j];
+#pragma GCC unroll 4
+            for (int r = 0; r < R; ++r) {
+                const V a = rows[r * stride + j];
+                sum[r] += a * x;
+                total += a * own[r];
+            }
+            out[j] = total;
+        }
+        for (int r = 0; r < R; ++r)
+            for (int k = 0; k <= r; ++k) {
+                const V a = rows[r * stride + i + k];
+                sum[r] += a * own[k];
+                if (k < r) sum[k] += a * own[r];
+            }
+        for (int r = 0; r < R; ++r) out[i + r] = sum[r];
+    }
+
     // `base` + A(t) q, for the A that the chunk started from and the states of the chunk before t: in `out`, or where
-    // there is nothing to add, still in `base`.
-    const V *recall(const Block &b, const V *q, const V *A, V *scores, const V *base, V *out) const {
+    // there is nothing to add, still in `base`. `read` has room for a vector of the lanes.
+    const V *recall(const Block &b, const V *q, const V *A, V *scores, const V *base, V *read, V *out) const {
         by_groups(b.k, [&](int64_t tau, auto G) {
             recall_states<G()>(b, tau, q, scores, base, out);
             base = out;
         });
         if (!A) return base;
-        V read[4];
-        int64_t i = 0;
-        for (; i + 4 <= H; i += 4) {
-            dot_states<4>(A + i * H, q, read);
-            for (int r = 0; r < 4; ++r) out[i + r] = base[i + r] + b.strength * read[r];
-        }
-        for (; i < H; ++i) {
-            dot_states<1>(A + i * H, q, read);
-            out[i] = base[i] + b.strength * read[0];
-        }
+        read_matrix(A, false, q, read);
+        for (int64_t h = 0; h < H; ++h) out[h] = base[h] + b.strength * read[h];
         return out;
     }
 
@@ -498,35 +543,32 @@ template <class T> struct Kernel {
     void outer_tile(int64_t i, int64_t j, const V *a, const V *b, int64_t count, V *target) const {
         V sum[R][C];
         for (int r = 0; r < R; ++r)
-            for (int k = 0; k < C; ++k) sum[r][k] = target[(i + r) * H + j + k];
+            for (int k = 0; k < C; ++k) sum[r][k] = target[row(i + r) + j + k];
         for (int64_t n = 0; n < count; ++n)
             for (int r = 0; r < R; ++r) {
                 const V x = a[n * H + i + r];
                 for (int k = 0; k < C; ++k) sum[r][k] += x * b[n * H + j + k];
             }
         for (int r = 0; r < R; ++r)
-            for (int k = 0; k < C; ++k) target[(i + r) * H + j + k] = sum[r][k];
+            for (int k = 0; k < C; ++k) target[row(i + r) + j + k] = sum[r][k];
     }
 
     template <int R> void outer_rows(int64_t i, const V *a, const V *b, int64_t count, V *target) const {
         int64_t j = 0;
-        for (; j + 4 <= H; j += 4) outer_tile<R, 4>(i, j, a, b, count, target);
-        for (; j < H; ++j) outer_tile<R, 1>(i, j, a, b, count, target);
+        for (; j + 3 <= columns(i); j += 3) outer_tile<R, 3>(i, j, a, b, count, target);
+        for (; j < columns(i); ++j) outer_tile<R, 1>(i, j, a, b, count, target);
     }
 
     void add_outer(const V *a, const V *b, int64_t count, V *target) const {
         int64_t i = 0;
-        for (; i + 3 <= H; i += 3) outer_rows<3>(i, a, b, count, target);
+        for (; i + 4 <= H; i += 4) outer_rows<4>(i, a, b, count, target);
         for (; i < H; ++i) outer_rows<1>(i, a, b, count, target);
     }
 
     // The A that the next chunk starts from: what is left of this one's, and of its states.
     void fold(const Block &b, int64_t chunk, const V *A, V *ring, V *next) const {
         const V by = what_is_left_of_A(b, chunk);
-        if (A)
-            for (int64_t i = 0; i < H * H; ++i) next[i] = by * A[i];
-        else
-            std::memset(next, 0, H * H * sizeof(V));
+        for (int64_t i = 0; i < matrix_size(); ++i) next[i] = A ? by * A[i] : V{};
         const int64_t count = std::min(K, b.longest - chunk * K);
         for (int64_t tau = 0; tau < count; tau += RING) {
             const int64_t some = std::min(RING, count - tau);
@@ -568,7 +610,7 @@ template <class T> struct Kernel {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
                 V *h = s == S ? b.states + k * H : normalized(s) ? q + (s & 1) * H : trail(b, s);
                 const V *asked = s == 0 ? nullptr : normalized(s - 1) ? q + ((s - 1) & 1) * H : trail(b, s - 1);
-                if (s) from = recall(b, asked, A, score(b, s - 1), identity ? asked : z, sums);
+                if (s) from = recall(b, asked, A, score(b, s - 1), identity ? asked : z, part, sums);
                 if (normalized(s)) normalize(from, trail(b, s), scale(b, s), h);
                 else activate(from, h);
             }
@@ -643,10 +685,7 @@ template <class T> struct Kernel {
             for (int64_t h = 0; h < H && base != grad_q; ++h) grad_q[h] = base ? base[h] : V{};
             return;
         }
-        const V *sum = nullptr;
-        int64_t i = 0;
-        for (; i + 4 <= H; i += 4, sum = read) add_states<4>(A + i * H, grad + i, sum, read);
-        for (; i < H; ++i, sum = read) add_states<1>(A + i * H, grad + i, sum, read);
+        read_matrix(A, true, grad, read);
         if (c.grad_p) {
             T *grad_p = static_cast<T *>(c.grad_p) + b.t / K * B * K + b.k;
             give(b, this->sum([=](int64_t h) { return read[h] * q[h]; }), grad_p, K);
@@ -692,47 +731,55 @@ template <class T> struct Kernel {
                 }
         };
         int64_t i = 0;
-        for (; i + 4 <= H; i += 4) rows(i, std::integral_constant<int, 4>());
+        for (; i + 3 <= H; i += 3) rows(i, std::integral_constant<int, 3>());
         for (; i < H; ++i) rows(i, std::integral_constant<int, 1>());
         if (!c.grad_left) return;
         T *grad_left = static_cast<T *>(c.grad_left) + chunk * B * K + tau;
         for (int g = 0; g < G; ++g) give(b, along[g] * T(0.5), grad_left + g, K);
     }
 
-    // From the gradient of the A after a chunk to that of its states and, in place, to that of the A before it.
+    // From the gradient of the A after a chunk to that of its states and, in place, to that of the A before it. Of a
+    // symmetric A the gradient G is kept as D.
     void fold_backward(const Block &b, int64_t chunk, const V *A, V *G, V *D, V *grad_M) const {
         for (int64_t i = 0; i < H; ++i)
-            for (int64_t j = 0; j <= i; ++j) D[i * H + j] = D[j * H + i] = G[i * H + j] + G[j * H + i];
+            for (int64_t j = 0; j <= i; ++j)
+                D[i * H + j] = D[j * H + i] = symmetric ? G[row(i) + j] : G[i * H + j] + G[j * H + i];
         const int64_t count = std::min(K, b.longest - chunk * K);
         int64_t tau = 0;
-        for (; tau + 2 <= count; tau += 2) fold_states_backward<2>(b, chunk, tau, D, grad_M);
-        if (tau < count) fold_states_backward<1>(b, chunk, tau, D, grad_M);
+        for (; tau + 4 <= count; tau += 4) fold_states_backward<4>(b, chunk, tau, D, grad_M);
+        for (; tau < count; ++tau) fold_states_backward<1>(b, chunk, tau, D, grad_M);
         if (!A) return;
         if (c.grad_p_left) {
             V along{};
-            for (int64_t i = 0; i < H * H; ++i) along += G[i] * A[i];
+            for (int64_t i = 0; i < H; ++i) {
+                for (int64_t j = 0; j < (symmetric ? i : H); ++j) along += G[row(i) + j] * A[row(i) + j];
+                if (symmetric) along += T(0.5) * G[row(i) + i] * A[row(i) + i];
+            }
             give(b, along, static_cast<T *>(c.grad_p_left) + chunk * B, 1);
         }
         const V by = what_is_left_of_A(b, chunk);
-        for (int64_t i = 0; i < H * H; ++i) G[i] *= by;
+        for (int64_t i = 0; i < matrix_size(); ++i) G[i] *= by;
     }
 
     void backward(int64_t index) {
         Block b = block(index);
         const bool remembers = A0 || chunks > 1;
         const int64_t length = std::min(K, b.longest);
-        V *grad = scratch.take<V>(H * (7 + 2 * S + 2 * RING + 2 * length) + 2 * S * K + remembers * 3 * H * H);
+        V *grad = scratch.take<V>(H * (9 + 2 * S + 2 * RING + 2 * length) + 2 * S * K +
+                                  remembers * (H * H + 2 * matrix_size()));
         V *grad_z = grad + H, *from_next = grad_z + H, *grad_gain = from_next + H, *grad_shift = grad_gain + H;
         V *grad_b = grad_shift + H, *read = grad_b + H, *grads = read + H, *queries = grads + S * H;
-        V *ring_grads = queries + S * H, *ring_queries = ring_grads + RING * H;
-        V *grad_M = ring_queries + RING * H, *pulls = grad_M + length * H;
+        V *ring_left = queries + S * H, *ring_right = ring_left + (RING + 1) * H;
+        V *grad_M = ring_right + (RING + 1) * H, *pulls = grad_M + length * H;
         b.states = pulls + 2 * S * K;
-        V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + H * H : nullptr;
+        V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + matrix_size() : nullptr;
         V *first = A0 ? D + H * H : nullptr;
         std::memset(from_next, 0, 4 * H * sizeof(V));
         if (A0) gather_matrix(b, A0, first);
-        if (c.grad_A_last) gather_matrix(b, static_cast<const T *>(c.grad_A_last), G);
-        else if (G) std::memset(G, 0, H * H * sizeof(V));
+        if (G) std::memset(G, 0, matrix_size() * sizeof(V));
+        if (c.grad_A_last) gather_matrix(b, static_cast<const T *>(c.grad_A_last), D);
+        for (int64_t i = 0; i < H && c.grad_A_last; ++i)
+            for (int64_t j = 0; j < columns(i); ++j) G[row(i) + j] = D[i * H + j] + (symmetric ? D[j * H + i] : V{});
         const T *grad_hs = static_cast<const T *>(c.grad_hs);
         T *grad_u = static_cast<T *>(c.grad_u);
         for (int64_t chunk = last_chunk(b); chunk >= 0; --chunk) {
@@ -765,12 +812,15 @@ template <class T> struct Kernel {
                             [=](int64_t i, const V &g) { grad_z[i] = last ? g : grad_z[i] + g; });
                     recall_backward(b, q, A, score(b, s), from, identity ? from : nullptr, pulls + 2 * s * K, read, grad);
                     if (!A) continue;
+                    V *left = ring_left + waiting * H, *right = ring_right + waiting * H;
                     for (int64_t i = 0; i < H; ++i) {
-                        ring_grads[waiting * H + i] = b.strength * from[i];
-                        ring_queries[waiting * H + i] = q[i];
+                        const V pull = b.strength * from[i];
+                        left[i] = right[H + i] = pull;
+                        left[H + i] = right[i] = q[i];
                     }
-                    if (++waiting == RING) {
-                        add_outer(ring_grads, ring_queries, waiting, G);
+                    waiting += 1 + symmetric;  // of g qᵀ and q gᵀ, which D is made of, G takes the first alone
+                    if (waiting == RING) {
+                        add_outer(ring_left, ring_right, waiting, G);
                         waiting = 0;
                     }
                 }
@@ -791,7 +841,7 @@ template <class T> struct Kernel {
                     for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;
                 }
             }
-            if (waiting) add_outer(ring_grads, ring_queries, waiting, G);
+            if (waiting) add_outer(ring_left, ring_right, waiting, G);
         }
         if (c.grad_h0) scatter(b, from_next, Rows::all, 0, static_cast<T *>(c.grad_h0));
         if (c.grad_A0) scatter_matrix(b, G, static_cast<T *>(c.grad_A0));

@@ -22,7 +22,8 @@ needs_kernel = pytest.mark.skipif(not kernel.AVAILABLE, reason=f"no kernel: {ker
 def runs(draw):
     """Any sizes around the number of lanes, any options, all the ways that tensors can lie in memory."""
     dtype = draw(st.sampled_from([torch.float64, torch.float32]))
-    T, B, H = draw(st.integers(1, 20)), draw(st.sampled_from([1, 2, 7, 8, 9, 16, 17, 33])), draw(st.integers(1, 19))
+    T, B = draw(st.integers(1, 20)), draw(st.sampled_from([1, 2, 7, 8, 9, 15, 16, 17, 33, 63]))
+    features, H = draw(st.integers(1, 23)), draw(st.integers(1, 19))
     K = draw(st.one_of(st.just(T), st.integers(1, T)))
     torch.manual_seed(draw(st.integers(0, 100)))
 
@@ -38,7 +39,7 @@ def runs(draw):
         return tensor
 
     names = ("norm", "bias", "before", "start", "shared", "wiped", "integrated", "steps")
-    run = random_run(T, B, 3, H, K, dtype=dtype, lay=lay, **{name: draw(st.booleans()) for name in names})
+    run = random_run(T, B, features, H, K, dtype=dtype, lay=lay, **{name: draw(st.booleans()) for name in names})
     settling, nonlinearity = draw(st.sampled_from(["sustained", "identity"])), draw(st.sampled_from(["relu", "tanh"]))
     dynamics = Dynamics(draw(st.integers(0, 3)), settling, nonlinearity, draw(st.booleans()))
     grads = lay(torch.rand(T, B, H, dtype=dtype)), lay(torch.rand(B, H, H, dtype=dtype)) if K < T else None

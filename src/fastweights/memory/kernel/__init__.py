@@ -18,15 +18,15 @@ from torch import Tensor
 from ..chunked import WEIGHTS, Gradients, Run, Saved, sums_to_size, transition_gradients
 from ..equations import Dynamics
 
-ABI = 8
+ABI = 9
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-NONE = (None,) * 12
+NONE = (None,) * 13
 LARGE = 1 << 23  # bytes
 LANES = {torch.float32: 8, torch.float64: 4}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("17q30Q").pack
+_pack = struct.Struct("18q33Q").pack
 _pack_step = struct.Struct("8q2d10Q").pack  # fw_step
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 
@@ -159,17 +159,25 @@ def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
     return product
 
 
+def _fuses(x: Tensor) -> bool:
+    """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them."""
+    B = x.shape[1]
+    return -B % LANES[x.dtype] <= B // 8
+
+
 def forward(run: Run, dynamics: Dynamics) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
-    x, (all_hs, last, kept) = run.x, saved_shapes(run, dynamics)
-    if run.steps is None:
+    x, (all_hs, last, kept), inputs, u = run.x, saved_shapes(run, dynamics), None, None
+    if _fuses(x):
+        inputs, hs = x.contiguous(), _empty(x, *all_hs)
+    elif run.steps is None:
         u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
     else:
         rows = _Rows(x.shape[0], run.steps)
-        x = rows.pack(x, rows.count())
-        u, hs = _product(x, run.C.t(), len(x), all_hs[-1]), _empty(x, *all_hs)
+        packed = rows.pack(x, rows.count())
+        u, hs = _product(packed, run.C.t(), len(packed), all_hs[-1]), _empty(x, *all_hs)
     buffer, A = _empty(x, *kept), None if last == (0,) else x.new_empty(last)
-    _call("forward", run, dynamics, (u, hs, A, buffer, *NONE[:12]))
+    _call("forward", run, dynamics, (inputs, u, hs, A, buffer, *NONE))
     return Saved(hs, A, buffer)
 
 
@@ -191,12 +199,13 @@ def backward(
     if any(wanted[WEIGHTS:]):
         n, K = run.chunks, run.w.shape[-1]
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
+    grad_x = _empty(x, *x.shape) if wanted[0] and _fuses(x) else None
     sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
-    made = (None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_u, *sums, *(weights.values() or NONE[:4]))
-    _call("backward", run, dynamics, made)
+    made = (None, None, hs, saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, *sums)
+    _call("backward", run, dynamics, (*made, *(weights.values() or NONE[:4])))
     # The rest is matrix products over all steps at once.
-    before, first, grad_x = hs[: T - 1], B, None
-    if wanted[0]:
+    before, first = hs[: T - 1], B
+    if wanted[0] and grad_x is None:
         grad_x = _product(grad_u, C, *x.shape) if rows is None else rows.unpack(_product(grad_u, C, count, C.shape[1]))
     masks: list[Tensor | None] = [run.keep, run.integrate]
     if rows is not None:
@@ -242,13 +251,13 @@ def step(given: list[Tensor | None], inner_steps: int, *numbers: float) -> tuple
 
 
 def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ...]) -> None:
-    """Call the library; what was `made` for it, u first, is contiguous."""
-    T, B, _ = run.x.shape
+    """Call the library; what was `made` for it, x first if it is needed, is contiguous."""
+    T, B, features = run.x.shape
     inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in run[2:]]
+    given = [None if tensor is None else tensor.contiguous() for tensor in run[1:]]
     strides = [0] * 8  # of the weights of the past, which are the same for all chunks, or all sequences, or not
-    for place, tensor in enumerate(given[WEIGHTS - 2 : WEIGHTS + 2]):
+    for place, tensor in enumerate(given[WEIGHTS - 1 : WEIGHTS + 3]):
         if tensor is not None:
             shape = tensor.shape
             if shape[0] > 1:
@@ -258,6 +267,7 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[Tensor | None, ..
     arguments = _pack(
         T,
         B,
+        features,
         run.W.shape[0],
         inner_steps,
         run.w.shape[-1],

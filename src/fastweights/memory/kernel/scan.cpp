@@ -1,8 +1,8 @@
 // The recurrence, forward and backward, fused: the fast twin of chunked.py. The equations are there.
 //
 // Sequences are taken in blocks of L, one to each lane of a vector, and a block stays in cache for all its steps.
-// Inside a block an array is (…, H, L), so everything but the product with W is lane by lane, and no sum runs across
-// lanes: a sequence's numbers depend neither on its batch-mates nor on the number of threads.
+// Inside a block an array is (…, H, L), so everything but the products with C and W is lane by lane, and no sum runs
+// across lanes: a sequence's numbers depend neither on its batch-mates nor on the number of threads.
 //
 // Plain C ABI, GCC/Clang vector extensions, no intrinsics.
 
@@ -109,27 +109,29 @@ template <class T> struct Kernel {
     static constexpr int64_t RING = 16;  // outer products that are added to a matrix in one go
 
     const fw_scan &c;
-    const int64_t steps, B, H, S, K, N, chunks;
+    const int64_t steps, B, I, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
     const bool symmetric;  // A is a sum of h hᵀ, unless there is an A0, which may be anything
-    const T *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *integrate;
+    const T *x, *C, *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *integrate;
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
     std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
     std::vector<T> W_packed;             // forward: W; backward: its transpose
     std::vector<T> W_int_packed;
+    std::vector<T> C_packed;             // likewise
     std::vector<T> sums;                 // backward: gradients of gain, shift and b per block
 
     explicit Kernel(const fw_scan &scan)
-        : c(scan), steps(c.T), B(c.B), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
+        : c(scan), steps(c.T), B(c.B), I(c.I), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
           chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
-          identity(c.identity), use_tanh(c.use_tanh), symmetric(!c.A0), u(static_cast<const T *>(c.u)),
+          identity(c.identity), use_tanh(c.use_tanh), symmetric(!c.A0), x(static_cast<const T *>(c.x)),
+          C(static_cast<const T *>(c.C)), u(static_cast<const T *>(c.u)),
           bias(static_cast<const T *>(c.b)), W(static_cast<const T *>(c.W)), W_int(static_cast<const T *>(c.W_int)),
           gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
           p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)),
-          integrate(c.W_int ? static_cast<const T *>(c.integrate) : nullptr), zeros(c.H), order(c.B) {
+          integrate(c.W_int ? static_cast<const T *>(c.integrate) : nullptr), zeros(std::max(c.I, c.H)), order(c.B) {
         std::iota(order.begin(), order.end(), 0);
         if (!c.steps) return;
         std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return c.steps[a] > c.steps[b]; });
@@ -152,8 +154,8 @@ template <class T> struct Kernel {
         return trails() * steps * H + N * steps + S * all_pairs() + (chunks - 1) * matrix_size();
     }
 
-    // Where row i of a matrix starts, and how many of its numbers are there. Of a symmetric one it is the lower half, in
-    // bands of 4 rows as long as the last of them.
+    // Where row i of a matrix starts, and how many of its numbers are there: of a symmetric one its lower half, in bands
+    // of 4 rows as long as the last of them.
     int64_t row(int64_t i) const { return symmetric ? i / 4 * (i / 4 + 1) * 8 + i % 4 * (i / 4 * 4 + 4) : i * H; }
     int64_t columns(int64_t i) const { return symmetric ? std::min(H, i / 4 * 4 + 4) : H; }
     int64_t matrix_size() const { return row(symmetric ? (H + 3) / 4 * 4 : H); }
@@ -208,28 +210,29 @@ template <class T> struct Kernel {
     enum class Rows { all, of_steps, of_packed };  // (B, H); (T, B, H); the same without the steps past an end
 
     // Where the lanes' rows are; null where there is none.
-    template <class P> void places(const Block &b, P array, Rows rows, int64_t t, P (&place)[L]) const {
+    template <class P>
+    void places(const Block &b, P array, Rows rows, int64_t t, int64_t width, P (&place)[L]) const {
         if (b.plain) {
-            P first = array + ((rows == Rows::all ? 0 : t * B) + b.lane[0]) * H;
-            for (int64_t l = 0; l < L; ++l) place[l] = first + l * H;
+            P first = array + ((rows == Rows::all ? 0 : t * B) + b.lane[0]) * width;
+            for (int64_t l = 0; l < L; ++l) place[l] = first + l * width;
             return;
         }
         for (int64_t l = 0; l < L; ++l) {
             const int64_t sequence = b.lane[l], step = t * B + sequence;
             if (sequence < 0 || (rows != Rows::all && t >= b.steps[l])) place[l] = nullptr;
-            else if (rows == Rows::all) place[l] = array + sequence * H;
-            else place[l] = array + (rows == Rows::of_packed && c.steps ? packed[step] : step) * H;
+            else if (rows == Rows::all) place[l] = array + sequence * width;
+            else place[l] = array + (rows == Rows::of_packed && c.steps ? packed[step] : step) * width;
         }
     }
 
-    // Rows of `source`, one per lane, into lanes; zero where there is none. Squares of L×L at a time; where H is not a
-    // multiple of L the last one overlaps the one before.
-    void gather(const Block &b, const T *source, Rows rows, int64_t t, V *lanes) const {
+    // Rows of `source`, one per lane, into lanes; zero where there is none. Squares of L×L at a time; where `width` is
+    // not a multiple of L the last one overlaps the one before.
+    void gather(const Block &b, const T *source, Rows rows, int64_t t, int64_t width, V *lanes) const {
         const T *from[L];
-        places(b, source, rows, t, from);
+        places(b, source, rows, t, width, from);
         for (int64_t l = 0; l < L && !b.plain; ++l)
             if (!from[l]) from[l] = zeros.data();
-        for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
+        for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
 #pragma GCC unroll 8
             for (int64_t l = 0; l < L; ++l) square[l] = Lanes<T>::load(from[l] + h);
@@ -238,7 +241,7 @@ template <class T> struct Kernel {
             for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
         }
         T *out = reinterpret_cast<T *>(lanes);
-        for (int64_t h = 0; h < H && H < L; ++h)
+        for (int64_t h = 0; h < width && width < L; ++h)
             for (int64_t l = 0; l < L; ++l) out[h * L + l] = from[l][h];
     }
 
@@ -249,16 +252,16 @@ template <class T> struct Kernel {
         for (int64_t s = 0; s < trails(); ++s)
             for (int64_t h = 0; h < H; h += line / sizeof(V)) __builtin_prefetch(b.trail + (s * steps + t) * H + h);
         const T *from[L];
-        places(b, source, Rows::of_steps, t, from);
+        places(b, source, Rows::of_steps, t, H, from);
         for (int64_t l = 0; l < L; ++l)
             for (int64_t h = 0; h < H && from[l]; h += line / sizeof(T)) __builtin_prefetch(from[l] + h);
     }
 
     // The way back.
-    void scatter(const Block &b, const V *lanes, Rows rows, int64_t t, T *target) const {
+    void scatter(const Block &b, const V *lanes, Rows rows, int64_t t, int64_t width, T *target) const {
         T *to[L];
-        places(b, target, rows, t, to);
-        for (int64_t h = 0; h < H && H >= L; h = h + 2 * L > H && h + L < H ? H - L : h + L) {
+        places(b, target, rows, t, width, to);
+        for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
 #pragma GCC unroll 8
             for (int64_t k = 0; k < L; ++k) square[k] = lanes[h + k];
@@ -268,9 +271,15 @@ template <class T> struct Kernel {
                 if (b.plain || to[l]) Lanes<T>::store(square[l], to[l] + h);
         }
         const T *in = reinterpret_cast<const T *>(lanes);
-        for (int64_t h = 0; h < H && H < L; ++h)
+        for (int64_t h = 0; h < width && width < L; ++h)
             for (int64_t l = 0; l < L; ++l)
                 if (to[l]) to[l][h] = in[h * L + l];
+    }
+
+    void clear_past_ends(const Block &b, int64_t width, T *target) const {
+        for (int64_t l = 0; l < L && b.shortest < steps; ++l)
+            for (int64_t t = b.steps[l]; t < steps && b.lane[l] >= 0; ++t)
+                std::fill_n(target + (t * B + b.lane[l]) * width, width, T(0));
     }
 
     // (B, H, H) into lanes and back.
@@ -325,29 +334,32 @@ template <class T> struct Kernel {
     }
 
     // out[i] = start[i] + Σ_k matrix[i, k] in[k], start being zero if null. There is one matrix for all lanes, `packed` in
-    // panels of PANEL rows, then of single ones, where the numbers stand in the order in which they are used.
+    // panels of PANEL rows, the last perhaps of fewer, where the numbers stand in the order in which they are used.
     static constexpr int64_t PANEL = 10;
 
-    void pack(int64_t row_stride, int64_t column_stride) {
-        pack(W, row_stride, column_stride, W_packed);
-        if (integrate) pack(W_int, row_stride, column_stride, W_int_packed);
+    void pack(bool transposed) {
+        pack(W, H, H, transposed, W_packed);
+        if (integrate) pack(W_int, H, H, transposed, W_int_packed);
+        if (transposed ? c.grad_x != nullptr : !u) pack(C, H, I, transposed, C_packed);
     }
 
-    void pack(const T *matrix, int64_t row_stride, int64_t column_stride, std::vector<T> &packed) const {
-        packed.resize(H * H);
+    void pack(const T *matrix, int64_t rows, int64_t columns, bool transposed, std::vector<T> &packed) const {
+        packed.resize(rows * columns);
+        const int64_t row_stride = transposed ? 1 : columns, column_stride = transposed ? columns : 1;
+        if (transposed) std::swap(rows, columns);
         T *out = packed.data();
-        for (int64_t i = 0, R; i < H; i += R) {
-            R = i + PANEL <= H ? PANEL : 1;
-            for (int64_t k = 0; k < H; ++k)
+        for (int64_t i = 0, R; i < rows; i += R) {
+            R = std::min(PANEL, rows - i);
+            for (int64_t k = 0; k < columns; ++k)
                 for (int64_t r = 0; r < R; ++r) *out++ = matrix[(i + r) * row_stride + k * column_stride];
         }
     }
 
-    template <int R> void panel(const T *packed, const V *in, const V *start, V *out) const {
+    template <int R> void panel(const T *packed, int64_t columns, const V *in, const V *start, V *out) const {
         V sum[R];
 #pragma GCC unroll 10
         for (int r = 0; r < R; ++r) sum[r] = start ? start[r] : V{};
-        for (int64_t k = 0; k < H; ++k, packed += R) {
+        for (int64_t k = 0; k < columns; ++k, packed += R) {
             const V x = in[k];
 #pragma GCC unroll 10
             for (int r = 0; r < R; ++r) sum[r] += packed[r] * x;
@@ -356,10 +368,17 @@ template <class T> struct Kernel {
         for (int r = 0; r < R; ++r) out[r] = sum[r];
     }
 
-    void multiply(const std::vector<T> &packed, const V *in, const V *start, V *out) const {
-        int64_t i = 0;
-        for (; i + PANEL <= H; i += PANEL) panel<PANEL>(packed.data() + i * H, in, start ? start + i : start, out + i);
-        for (; i < H; ++i) panel<1>(packed.data() + i * H, in, start ? start + i : start, out + i);
+    // The panel of `rows` rows, R at most.
+    template <int R, class... Rest> void panel_of(int64_t rows, Rest... rest) const {
+        if (rows == R) return panel<R>(rest...);
+        if constexpr (R > 1) panel_of<R - 1>(rows, rest...);
+    }
+
+    void multiply(const std::vector<T> &packed, int64_t rows, int64_t columns, const V *in, const V *start,
+                  V *out) const {
+        for (int64_t i = 0; i < rows; i += PANEL)
+            panel_of<PANEL>(std::min(PANEL, rows - i), packed.data() + i * columns, columns, in,
+                            start ? start + i : start, out + i);
     }
 
     // The same with W, or W_int in the lanes that integrate at step t. `part` has room for a vector of the lanes.
@@ -373,12 +392,12 @@ template <class T> struct Kernel {
             }
         if (integrating < there || !integrating) {
             if (integrating) only(in, mask == V{}, part);
-            multiply(W_packed, integrating ? part : in, start, out);
+            multiply(W_packed, H, H, integrating ? part : in, start, out);
             start = out;
         }
         if (!integrating) return;
         if (integrating < there) only(in, mask != V{}, part);
-        multiply(W_int_packed, integrating < there ? part : in, start, out);
+        multiply(W_int_packed, H, H, integrating < there ? part : in, start, out);
     }
 
     template <class M> void only(const V *in, M where, V *out) const {
@@ -584,19 +603,23 @@ template <class T> struct Kernel {
     void forward(int64_t index) {
         Block b = block(index);
         T *hs = static_cast<T *>(c.hs);
-        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0));
+        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0) + I);
         V *before = z + H, *part = before + H, *sums = part + H, *q = sums + H, *ring = q + 2 * H;
         b.states = ring + RING * H;
-        V *first = A0 ? b.states + std::min(K, b.longest) * H : nullptr;
+        V *inputs = b.states + std::min(K, b.longest) * H, *first = A0 ? inputs + I : nullptr;
         if (A0) gather_matrix(b, A0, first);
-        if (h0) gather(b, h0, Rows::all, 0, before);
+        if (h0) gather(b, h0, Rows::all, 0, H, before);
         else std::memset(before, 0, H * sizeof(V));
         for (int64_t t = 0; t < b.longest; ++t) {
             const int64_t k = t % K, chunk = t / K;
             turn_to(b, chunk, k);
             if (t && k == 0) fold(b, chunk - 1, matrix(b, chunk - 1, first), ring, matrix(b, chunk, first));
             const V *A = matrix(b, chunk, first), *previous = t ? b.states + (k ? k - 1 : K - 1) * H : before;
-            gather(b, u, Rows::of_packed, t, z);
+            if (u) gather(b, u, Rows::of_packed, t, H, z);
+            else {
+                gather(b, x, Rows::of_steps, t, I, inputs);
+                multiply(C_packed, H, I, inputs, nullptr, z);
+            }
             if (keep || t >= b.shortest) {
                 const V mask = kept(b, t), zero{};
                 for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i] * mask;
@@ -614,11 +637,9 @@ template <class T> struct Kernel {
                 if (normalized(s)) normalize(from, trail(b, s), scale(b, s), h);
                 else activate(from, h);
             }
-            scatter(b, b.states + k * H, Rows::of_steps, t, hs);
+            scatter(b, b.states + k * H, Rows::of_steps, t, H, hs);
         }
-        for (int64_t l = 0; l < L && b.shortest < steps; ++l)  // past an end: zero
-            for (int64_t t = b.steps[l]; t < steps && b.lane[l] >= 0; ++t)
-                std::fill_n(hs + (t * B + b.lane[l]) * H, H, T(0));
+        clear_past_ends(b, H, hs);
         if (chunks == 1) return;
         const int64_t last = last_chunk(b);
         if (last && last * K >= b.longest)  // the last chunk has none of this block's steps
@@ -766,12 +787,13 @@ template <class T> struct Kernel {
         const bool remembers = A0 || chunks > 1;
         const int64_t length = std::min(K, b.longest);
         V *grad = scratch.take<V>(H * (9 + 2 * S + 2 * RING + 2 * length) + 2 * S * K +
-                                  remembers * (H * H + 2 * matrix_size()));
+                                  remembers * (H * H + 2 * matrix_size()) + I);
         V *grad_z = grad + H, *from_next = grad_z + H, *grad_gain = from_next + H, *grad_shift = grad_gain + H;
         V *grad_b = grad_shift + H, *read = grad_b + H, *grads = read + H, *queries = grads + S * H;
         V *ring_left = queries + S * H, *ring_right = ring_left + (RING + 1) * H;
         V *grad_M = ring_right + (RING + 1) * H, *pulls = grad_M + length * H;
-        b.states = pulls + 2 * S * K;
+        V *grad_inputs = pulls + 2 * S * K;
+        b.states = grad_inputs + I;
         V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + matrix_size() : nullptr;
         V *first = A0 ? D + H * H : nullptr;
         std::memset(from_next, 0, 4 * H * sizeof(V));
@@ -781,7 +803,8 @@ template <class T> struct Kernel {
         for (int64_t i = 0; i < H && c.grad_A_last; ++i)
             for (int64_t j = 0; j < columns(i); ++j) G[row(i) + j] = D[i * H + j] + (symmetric ? D[j * H + i] : V{});
         const T *grad_hs = static_cast<const T *>(c.grad_hs);
-        T *grad_u = static_cast<T *>(c.grad_u);
+        T *grad_u = static_cast<T *>(c.grad_u), *grad_x = static_cast<T *>(c.grad_x);
+        if (grad_x) clear_past_ends(b, I, grad_x);
         for (int64_t chunk = last_chunk(b); chunk >= 0; --chunk) {
             const V *A = matrix(b, chunk, first);
             const int64_t start = chunk * K, stop = std::min(start + K, b.longest);
@@ -791,7 +814,7 @@ template <class T> struct Kernel {
                     b.t = t;
                     denormalize(trail(b, S), h);
                 } else
-                    gather(b, static_cast<const T *>(c.hs), Rows::of_steps, t, h);
+                    gather(b, static_cast<const T *>(c.hs), Rows::of_steps, t, H, h);
             }
             std::memset(grad_M, 0, std::max<int64_t>(0, stop - start) * H * sizeof(V));
             if (chunk < last_chunk(b)) fold_backward(b, chunk, A, G, D, grad_M);
@@ -800,7 +823,7 @@ template <class T> struct Kernel {
                 const int64_t k = t - start;
                 turn_to(b, chunk, k);
                 fetch(b, grad_hs, t - 1);
-                gather(b, grad_hs, Rows::of_steps, t, grad);
+                gather(b, grad_hs, Rows::of_steps, t, H, grad);
                 for (int64_t i = 0; i < H; ++i) grad[i] += grad_M[k * H + i] + from_next[i];
                 for (int64_t s = 0; s < S; ++s)
                     if (normalized(s)) denormalize(trail(b, s), queries + s * H);
@@ -834,7 +857,11 @@ template <class T> struct Kernel {
                             grad_z[i] = sustained ? grad_z[i] + g : g;
                             grad_b[i] += grad_z[i];
                         });
-                scatter(b, grad_z, Rows::of_packed, t, grad_u);
+                scatter(b, grad_z, Rows::of_packed, t, H, grad_u);
+                if (grad_x) {
+                    multiply(C_packed, I, H, grad_z, nullptr, grad_inputs);
+                    scatter(b, grad_inputs, Rows::of_steps, t, I, grad_x);
+                }
                 transit(b, t, grad_z, nullptr, read, from_next);
                 if (keep || t >= b.shortest) {
                     const V mask = kept(b, t);
@@ -843,7 +870,7 @@ template <class T> struct Kernel {
             }
             if (waiting) add_outer(ring_left, ring_right, waiting, G);
         }
-        if (c.grad_h0) scatter(b, from_next, Rows::all, 0, static_cast<T *>(c.grad_h0));
+        if (c.grad_h0) scatter(b, from_next, Rows::all, 0, H, static_cast<T *>(c.grad_h0));
         if (c.grad_A0) scatter_matrix(b, G, static_cast<T *>(c.grad_A0));
         // A sum per block: their total, taken in the order of the blocks, does not depend on who computed them.
         T *totals = sums.data() + index * 3 * H;
@@ -870,8 +897,8 @@ template <class T> struct Kernel {
     }
 };
 
-// out[i] += Σ_j matrix[i, j] x[j], along vectors: L rows at a time, whose sums across lanes are one transposition. Where
-// rows or columns are not a multiple of L, the last L overlap those before, and what was had before is left out.
+// out[i] += Σ_j matrix[i, j] x[j], along vectors: L rows at a time, whose sums across lanes are one transposition.
+// Where rows or columns are not a multiple of L, the last L overlap those before, and what was had before is left out.
 template <class T> void add_product(const T *matrix, int64_t rows, int64_t columns, const T *x, T *out) {
     using V = typename Lanes<T>::V;
     constexpr int64_t L = Lanes<T>::count;
@@ -965,10 +992,10 @@ template <class T> int run(const fw_scan *scan, bool forward) {
     try {
         Kernel<T> kernel(*scan);
         if (forward) {
-            kernel.pack(kernel.H, 1);
+            kernel.pack(false);
             return kernel.run(&Kernel<T>::forward);
         }
-        kernel.pack(1, kernel.H);
+        kernel.pack(true);
         kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
         kernel.add_up();

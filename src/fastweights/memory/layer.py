@@ -82,6 +82,7 @@ class _FastWeightsBase(nn.Module):
         self.learn_decay, self.learn_rate = learn_decay, learn_rate
         self.backend = backend
         self._chunk_size: int | None = None  # None: chosen by size
+        self._wide = -(-WIDE // hidden_size**2)  # sequences
 
     def _add_weights(self, suffix: str, input_size: int, bias: bool, device: Any, dtype: torch.dtype | None) -> None:
         checks.floating("dtype", dtype)
@@ -167,7 +168,7 @@ class _FastWeightsBase(nn.Module):
             return None
         if state is not None and type(state) is not FastWeightsState:
             return None
-        if x.numel() // features * W.numel() >= WIDE and (step := self._step_after(x, state, weights)) is not None:
+        if batch and batch[-1] >= self._wide and (step := self._step_after(x, state, weights)) is not None:
             return step
         if state is not None:
             h, A = state.h, state.A

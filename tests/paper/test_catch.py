@@ -1,7 +1,6 @@
 """Agents that learn Catch: settings drawn alike for all cores, curves read right, games watched as they were played."""
 
 import json
-import statistics
 
 import pytest
 from PIL import Image
@@ -114,21 +113,27 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
 
 
 def test_the_search_and_what_it_found_end_to_end(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(catch, "FINAL_SEEDS", 2)
+    monkeypatch.setattr(catch, "TOP", 2)
+    monkeypatch.setattr(catch, "FINALISTS", 1)
     words = ["--cores", "lstm", "--games", "16,3", "--runs", str(tmp_path), "--results", str(tmp_path / "results")]
     assert cli.run(["search", "catch", "--trials", "3", *words]) == 0
     tried = json.loads((tmp_path / "results" / "catch-search.json").read_text())["trials"]["16-3/lstm"]
     assert sorted(trial["trial"] for trial in tried) == ["trial-0", "trial-1", "trial-2"]
-    means = [statistics.fmean(trial["full_rewards"]) for trial in tried[:2]]  # the finalists, with all frames
-    assert means[0] >= means[1]
-    assert tried[2]["full_rewards"] is None
-    assert tried[2]["final_reward"] <= min(tried[0]["final_reward"], tried[1]["final_reward"])
+    chosen, second, third = tried
+    assert len(chosen["mean_rewards"]) == 1 + catch.FINAL_SEEDS
+    assert chosen["mean_rewards"][0] == chosen["mean_reward"] >= second["mean_reward"]  # the only finalist
+    assert second["mean_rewards"] is third["mean_rewards"] is third["mean_reward"] is None
+    assert third["early_reward"] <= min(chosen["early_reward"], second["early_reward"])
     folder = tmp_path / "search-catch" / "16-3" / "lstm"
-    full = [RunFolder(folder / "full" / f"{tried[0]['trial']}-{number}").config["settings"] for number in range(2)]
-    assert {(run["frames"], run["lr"]) for run in full} == {(4_000, tried[0]["setting"]["lr"])}
-    assert full[0]["seed"] != full[1]["seed"]
-    assert len(list(folder.glob("trial-*"))) == 3
-    assert len(list(folder.glob("full/*"))) == 2 * 2
+    frames = {path.name: RunFolder(path).metrics[-1]["frames"] for path in folder.glob("trial-*")}
+    assert frames[chosen["trial"]] >= frames[second["trial"]] >= 4_000 > 1_500 > frames[third["trial"]] >= 1_000
+    again = [RunFolder(folder / "again" / f"{chosen['trial']}-{number}") for number in range(catch.FINAL_SEEDS)]
+    assert len({run.config["settings"]["seed"] for run in again}) == catch.FINAL_SEEDS
+    assert {run.config["settings"]["lr"] for run in again} == {chosen["setting"]["lr"]}
+    assert len(list(folder.glob("again/*"))) == catch.FINAL_SEEDS
+    before = {path: path.read_bytes() for path in folder.glob("**/metrics.jsonl")}
+    assert cli.run(["search", "catch", "--trials", "3", *words]) == 0  # there is nothing left to do
+    assert {path: path.read_bytes() for path in folder.glob("**/metrics.jsonl")} == before
     monkeypatch.setitem(catch.TUNED, ((16, 3), "lstm"), tried[0]["setting"])
     assert cli.run(["reproduce", "catch", "--trials", "3", "--seeds", "1", *words]) == 0
     (entry,) = json.loads((tmp_path / "results" / "catch.json").read_text())

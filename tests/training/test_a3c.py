@@ -72,6 +72,20 @@ def test_one_worker_is_the_same_to_the_last_bit(tmp_path):
     assert not torch.equal(other["policy.weight"], weights[0]["policy.weight"])
 
 
+def test_stopping_after_some_frames_and_going_on(tmp_path):
+    for _ in range(2):  # the second time there is nothing to do
+        result, folder = learn(tmp_path, until=6_000)
+        assert result is None
+        assert folder.result is None
+        assert 6_000 <= folder.metrics[-1]["frames"] < 6_200
+    early = folder.metrics
+    result, folder = learn(tmp_path)
+    assert result["frames"] >= QUICK.frames
+    assert folder.metrics[: len(early)] == early
+    assert [entry["epoch"] for entry in folder.metrics] == list(range(1, len(folder.metrics) + 1))
+    assert learn(tmp_path, until=6_000)[0] == result
+
+
 def test_two_workers_share_what_they_learn(tmp_path):
     recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam", workers=2)
     result, folder = learn(tmp_path, recipe)

@@ -202,10 +202,9 @@ def search_catch(
     failures = catch.search(variants, cores, trials, work.runs, work.crew, command())
     found = catch.all_searched(work.runs, work.results)
     for name, tried in found.items():
-        full = tried[0]["full_rewards"] or []
-        rewards = ", ".join(f"{reward:.2f}" for reward in full) or "no finalist yet"
-        print(f"{name}: rewards {rewards}, {tried[0]['setting']}")
-        studies.record(f"catch/{name}", work.runs, [(-trial["final_reward"], trial["setting"]) for trial in tried])
+        rewards = ", ".join(f"{reward:.2f}" for reward in tried[0]["mean_rewards"] or []) or "no finalist yet"
+        print(f"{name}: mean reward while learning {rewards}, {tried[0]['setting']}")
+        studies.record(f"catch/{name}", work.runs, [(-trial["early_reward"], trial["setting"]) for trial in tried])
     write_json(work.results / "catch-search.json", {"command": command(), "trials": found})
     return say_failures(failures)
 

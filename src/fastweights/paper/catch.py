@@ -31,9 +31,9 @@ VARIANTS = ((16, 3), (24, 5))
 FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
 SEEDS, TRIALS, TOP = 5, 50, 5
 SEARCH_SEED = 1000
-SEARCH_SHARE = 0.25  # of the frames
-FINALISTS = 2  # of the trials, those that ended best: they learn again, with all frames, and the best is chosen
-FINAL_SEEDS = 3  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
+SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest reward
+FINALISTS = 2  # of these, those that learned fastest: they learn again, and the faster one is chosen
+FINAL_SEEDS = 2  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
 THRESHOLDS = (0.0, 0.5, 0.9)
 POINTS = 50  # of a curve
 QUICK_FRAMES = 400_000
@@ -119,10 +119,24 @@ def train(
     tell: Callable[[Any], None] = lambda progress: None,
     ray: str | None = None,
 ) -> dict[str, Any]:
-    """Learn in a run folder, or go on with what was begun there: see `a3c.learn`."""
+    """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
+    result = train_until(config, path, command, None, tell, ray)
+    assert result is not None
+    return result
+
+
+def train_until(
+    config: Catch,
+    path: Path,
+    command: str,
+    until: int | None,
+    tell: Callable[[Any], None] = lambda progress: None,
+    ray: str | None = None,
+) -> dict[str, Any] | None:
+    """The same until so many frames are played; the result, or None if there are frames left."""
     folder = RunFolder(path)
     with folder.opened(config.settings(), command):
-        return a3c.learn(config, config.training, folder, seed=config.seed, ray=ray, tell=tell)
+        return a3c.learn(config, config.training, folder, seed=config.seed, until=until, ray=ray, tell=tell)
 
 
 def train_for_reward(config: Catch, path: Path, command: str, tell: Callable[[Any], None]) -> dict[str, float]:
@@ -149,14 +163,12 @@ def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
     What only fast weights have is drawn for all, so that the others have the same learning rates and entropies.
     """
     generator, found = random.Random(f"{SEARCH_SEED} {variant}"), {}
-    frames = round(SEARCH_SHARE * FRAMES[variant])
     for number in range(count):
         lr, entropy = 10 ** generator.uniform(-3.5, -2), 10 ** generator.uniform(-2.5, -1.5)
         reach, inner_steps = generator.choice((0.0, 0.3)), generator.choice((1, 2, 3))
         rate, decay = 10 ** generator.uniform(-2, 0), generator.choice((0.8, 0.9, 0.95, 0.99))
-        trial = config(
-            core, variant, {"lr": lr, "entropy": entropy, "input_range": reach}, SEARCH_SEED + number, frames
-        )
+        setting = {"lr": lr, "entropy": entropy, "input_range": reach}
+        trial = config(core, variant, setting, SEARCH_SEED + number, FRAMES[variant])
         if core == "fast-weights":
             trial = dataclasses.replace(trial, rate=rate, decay=decay, inner_steps=inner_steps)
         found[f"trial-{number}"] = trial
@@ -194,6 +206,11 @@ def curve(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     ends = range(each, len(metrics) + 1, each)
     rewards = [statistics.fmean(entry["reward"] for entry in metrics[end - each : end]) for end in ends]
     return {"frames": [metrics[end - 1]["frames"] for end in ends], "reward": [round(reward, 4) for reward in rewards]}
+
+
+def mean_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """Over all that was measured, which is high for one that learns fast and does not unlearn; -1 for nothing."""
+    return statistics.fmean(entry["reward"] for entry in metrics) if metrics else -1.0
 
 
 def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
@@ -246,8 +263,10 @@ def name_of(variant: tuple[int, int], core: str) -> str:
     return f"{variant[0]}-{variant[1]}/{core}"
 
 
-def describe(result: Mapping[str, Any]) -> str:
-    """A finished run, in words."""
+def describe(result: Mapping[str, Any] | None) -> str:
+    """A run, in words."""
+    if result is None:
+        return "goes on if it is among the best"
     if result["stopped"] == "diverged":
         return "diverged"
     return f"reward {result['greedy_reward']:.2f} (greedy), {result['sampled_reward']:.2f}"
@@ -256,63 +275,83 @@ def describe(result: Mapping[str, Any]) -> str:
 def search(
     variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: Workers, command: str
 ) -> dict[str, str]:
-    """Run the trials, then the finalists; what failed."""
+    """Run the beginnings of all trials, the best of them to their end, then the finalists; what failed."""
     if count < 1:
         raise ValueError(f"trials must be at least 1, got {count}")
     failures: dict[str, str] = {}
-    for final in (False, True):
+    for stage in ("all", "best", "finalists"):
         jobs = []
         for variant in variants:
             for core in cores:
                 drawn = trials(core, variant, count)
-                if final:
-                    ran = [each for each in searched(variant, core, runs) if each["trial"] in drawn]
-                    best = {each["trial"]: drawn[each["trial"]] for each in leading(ran, FINALISTS)}
-                    drawn = {name: full for each in best.items() for name, full in finals(*each).items()}
-                for name, trial in drawn.items():
+                ran = [trial for trial in searched(variant, core, runs) if trial["trial"] in drawn]
+                until = round(SEARCH_SHARE * FRAMES[variant]) if stage == "all" else None
+                names = [trial["trial"] for trial in leading(ran, FINALISTS if stage == "finalists" else TOP)]
+                chosen = drawn if stage == "all" else {name: drawn[name] for name in names}
+                if stage == "finalists":
+                    chosen = {name: again for each in chosen.items() for name, again in finals(*each).items()}
+                for name, trial in chosen.items():
                     path = runs / "search-catch" / name_of(variant, core) / name
-                    arguments = {"config": trial, "path": path, "command": command}
-                    jobs.append(Job(f"{core} {variant} {name}", train, arguments))
+                    arguments = {"config": trial, "path": path, "command": command, "until": until}
+                    jobs.append(Job(f"{core} {variant} {name}", train_until, arguments))
         failures |= run_all(jobs, workers, describe).failures
     return failures
 
 
 def finals(name: str, trial: Catch) -> dict[str, Catch]:
-    """The runs of a finalist: with all frames, from other seeds."""
-    training = dataclasses.replace(trial.training, frames=FRAMES[trial.size, trial.visible])
+    """The further runs of a finalist, from other seeds."""
     seeds = [trial.seed + 100 * number for number in range(1, FINAL_SEEDS + 1)]
-    return {
-        f"full/{name}-{number}": dataclasses.replace(trial, training=training, seed=seed)
-        for number, seed in enumerate(seeds)
-    }
+    return {f"again/{name}-{number}": dataclasses.replace(trial, seed=seed) for number, seed in enumerate(seeds)}
 
 
 def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The trials that ended best, at the search's length."""
-    return sorted(found, key=lambda trial: -trial["final_reward"])[:count]
+    """The trials that learned fastest, of those that were trained to the end; the others by how well they began."""
+    return sorted(found, key=_rank_alone)[:count]
+
+
+def _rank_alone(trial: Mapping[str, Any]) -> tuple[float, float]:
+    whole = trial["mean_reward"]
+    return math.inf if whole is None else -whole, -trial["early_reward"]
 
 
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
-    """The trials that are finished: what was drawn, and how well it ended; finalists first, the best before the others.
+    """The trials that have begun: what was drawn, and what came of it; the one to be chosen before the others.
 
-    The `full_rewards` are those of a finalist with all frames, by seed; None: it is none, or not finished. The five
-    that ended best have their curves.
+    The `early_reward` is that after a quarter of the frames. The `mean_reward` is over all frames, and the trial has
+    its curve; None: it did not go on. The `mean_rewards` are those of a finalist from all its seeds; None: it is none.
     """
     found, folder = [], runs / "search-catch" / name_of(variant, core)
     knobs = ["lr", "entropy", "input_range", *(["rate", "decay", "inner_steps"] if core == "fast-weights" else [])]
-    for path in sorted(folder.glob("trial-*/result.json")):
-        trial, full = RunFolder(path.parent), finished_finals(path.parent)
-        found.append(
-            {
-                "trial": path.parent.name,
-                "setting": {name: trial.config["settings"][name] for name in knobs},
-                "final_reward": _reward(trial),
-                "full_rewards": [_reward(run) for run in full] if len(full) == FINAL_SEEDS else None,
-            }
-        )
-    for best in leading(found, TOP):
-        best["curve"] = curve(RunFolder(folder / best["trial"]).metrics)
+    for path in sorted(folder.glob("trial-*")):
+        trial = RunFolder(path)
+        again = [RunFolder(folder / "again" / f"{path.name}-{number}") for number in range(FINAL_SEEDS)]
+        metrics, until = trial.metrics, SEARCH_SHARE * trial.config["settings"]["frames"]
+        early = [number for number, entry in enumerate(metrics, 1) if entry["frames"] >= until][:1]
+        if trial.result is None and not early:
+            continue
+        each = {
+            "trial": path.name,
+            "setting": {name: trial.config["settings"][name] for name in knobs},
+            "early_reward": final_reward(metrics[: early[0]] if early else []),  # nothing: it diverged
+            "mean_reward": None,
+            "mean_rewards": None,
+        }
+        if trial.result is not None:
+            each |= {"mean_reward": _mean_reward(trial), "curve": curve(metrics)}
+            if all(run.result is not None for run in again):
+                each["mean_rewards"] = [_mean_reward(run) for run in (trial, *again)]
+        found.append(each)
     return sorted(found, key=_rank)
+
+
+def _rank(trial: Mapping[str, Any]) -> tuple[float, ...]:
+    rewards = trial["mean_rewards"]
+    return math.inf if rewards is None else -statistics.fmean(rewards), *_rank_alone(trial)
+
+
+def _mean_reward(run: RunFolder) -> float:
+    """Of a finished run; -1: it diverged."""
+    return mean_reward(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
 
 
 def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
@@ -322,22 +361,6 @@ def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
     names = {name_of(variant, core): (variant, core) for variant in VARIANTS for core in CORES}
     found = {name: searched(*which, runs) or known.get(name) for name, which in names.items()}
     return {name: tried for name, tried in found.items() if tried}
-
-
-def _rank(trial: Mapping[str, Any]) -> tuple[float, float]:
-    full = trial["full_rewards"]
-    return math.inf if full is None else -statistics.fmean(full), -trial["final_reward"]
-
-
-def finished_finals(trial: Path) -> list[RunFolder]:
-    """The runs of a finalist that are."""
-    runs = [RunFolder(trial.parent / "full" / f"{trial.name}-{number}") for number in range(FINAL_SEEDS)]
-    return [run for run in runs if run.result is not None]
-
-
-def _reward(run: RunFolder) -> float:
-    """How well a run ended; -1: it diverged."""
-    return final_reward(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
 
 
 def reproduce(

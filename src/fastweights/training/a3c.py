@@ -263,22 +263,24 @@ def learn(
     folder: RunFolder,
     *,
     seed: int,
+    until: int | None = None,
     ray: str | None = None,
     checkpoint_seconds: float = 30.0,
     tell: Callable[[Progress], None] = lambda progress: None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Play and learn in a folder that is `opened`, or go on with what was begun there; the result.
 
     A worker that dies is replaced, and nothing is lost but what it was playing. A gradient that is not a number ends
     the run as "diverged", with the last checkpoint kept.
 
     Args:
+        until: stop after so many frames, to go on later; the result is then None.
         ray: the address of a Ray cluster on which the workers are to play; the weights stay here.
     """
     done = folder.result
     if done is not None:
         return done
-    net = game.make_net()
+    net, until = game.make_net(), recipe.frames if until is None else until
     shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone()), _Position()
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
@@ -294,13 +296,15 @@ def learn(
     stopped = "finished"
     try:
         all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
-        for played in all_played(game, recipe, shared, at, seed):
+        for played in all_played(game, recipe, shared, at, seed) if at.frames < until else ():
             at.add(played)
             now = time.monotonic()
             if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
                 measured = at.close_window()
                 reward = measured["reward"]
                 folder.add_metrics({**measured, "seconds": before + now - started})
+                if until <= at.frames < recipe.frames:
+                    break
             if now - last_told > 0.5:
                 speed = (at.frames - frames_before) / (now - started)
                 note = f"{speed:,.0f} frames/s" if reward is None else f"reward {reward:.2f}, {speed:,.0f} frames/s"
@@ -313,6 +317,8 @@ def learn(
         stopped = "diverged"
     if stopped == "finished":
         save()
+        if at.frames < recipe.frames:
+            return None
     at.seconds = before + time.monotonic() - started
     result = {"seed": seed, "stopped": stopped, "frames": int(shared.counts[0]), "updates": int(shared.counts[1])}
     result |= {"episodes": at.episodes, "deaths": at.deaths, "seconds": at.seconds}

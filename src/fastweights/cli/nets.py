@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 
 from ..models.pretrained import NAMES, pretrained
-from ..paper import catch, glimpses, retrieval
+from ..paper import agents, glimpses, retrieval
 from ..report import tables, terminal
 from ..training.runs import RunFolder
 
@@ -68,7 +68,7 @@ def watch(run: tyro.conf.Positional[Path], *, episodes: int = 3, seed: int = 0, 
 
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    played = [catch.play(RunFolder(run), seed + number) for number in range(episodes)]
+    played = [agents.play(RunFolder(run), seed + number) for number in range(episodes)]
     for episode in played:
         Console().print(terminal.game(episode.screens, episode.seen, episode.reward))
     print(f"written: {figures.film(played, out)}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from ..paper import catch, glimpses, retrieval
+from ..paper import agents, catch, glimpses, retrieval
 from ..paper.run import Config, train
 from ..tasks import retrieval as task
 from ..training.progress import Board, duration
@@ -52,7 +52,7 @@ def _train(config: Config, training: Training, name: str, more: str = "") -> int
 
 
 def train_catch(
-    config: Annotated[catch.Catch, tyro.conf.arg(name="")] = catch.Catch(),  # noqa: B008
+    config: Annotated[agents.Catch, tyro.conf.arg(name="")] = agents.Catch(),  # noqa: B008
     *,
     out: Path | None = None,
     ray: str | None = None,
@@ -68,8 +68,8 @@ def train_catch(
     folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
     with Board(1) as board:
         tell = functools.partial(board.update, str(folder))
-        result = catch.train(config, folder, command(), tell, ray)
-    print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {catch.describe(result)}")
+        result = agents.train(config, folder, command(), tell, ray)
+    print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {agents.describe(result)}")
     if result["stopped"] == "diverged":
         print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from rich.console import Console
 from ..report import pages, tables
 from ..training.files import write_json
 from ..training.workers import Job, Workers, run_all
-from . import catch
+from . import agents, catch
 from .cells import finished, with_published, write_page
 from .run import with_knobs
 
@@ -45,7 +45,7 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
 CHANGES = {"irnn": FOR_IRNN, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
 
 
-def runs_of(core: str, knobs: Mapping[str, Any]) -> list[catch.Catch]:
+def runs_of(core: str, knobs: Mapping[str, Any]) -> list[agents.Catch]:
     """One run per seed; none, if what was chosen is like that anyway."""
     setting = catch.TUNED.get((VARIANT, core))
     if setting is None:
@@ -65,14 +65,14 @@ def reproduce(runs: Path, workers: Workers, command: str) -> dict[str, str]:
     jobs = [
         Job(
             f"{core}, {change}, seed {run.seed}",
-            catch.train,
+            agents.train,
             {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", "command": command},
         )
         for core, changes in CHANGES.items()
         for change, knobs in changes.items()
         for run in runs_of(core, knobs)
     ]
-    return run_all(jobs, workers, catch.describe).failures
+    return run_all(jobs, workers, agents.describe).failures
 
 
 def collect(runs: Path) -> list[dict[str, Any]]:

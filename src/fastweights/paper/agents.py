@@ -1,0 +1,174 @@
+"""Agents that learn Catch: the game, the net and the recipe of one run, and what a trained one does."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..models.agent import Agent, Player
+from ..tasks.catch import CatchVector, ShowLastAction
+from ..training import a3c
+from ..training.runs import RunFolder
+from . import run
+
+TASK = "catch"
+UNITS, ACTIONS = 128, 3
+GAMES = 64  # at once: with 16 an agent that plays well may still unlearn it from one update to the next
+
+
+@dataclass(frozen=True)
+class Catch:
+    """One run of an agent that learns Catch."""
+
+    core: Literal["irnn", "lstm", "fast-weights"] = "fast-weights"
+    """The recurrent core, of 128 units."""
+    size: int = 16
+    """N: pixels along a side of the screen, and frames of an episode."""
+    visible: int = 3
+    """M: how many of the frames are seen."""
+    paddle_start: Literal["random", "centre"] = "random"
+    """Where the paddle is in the first frame."""
+    last_action: bool = False
+    """Show the agent its last action, too."""
+    input_range: float = 0.0
+    """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    identity: float = 0.0
+    """ReLU RNN and fast weights: W starts as this times the identity; 0: its default, 1 and 0.05."""
+    decay: float = 0.95
+    """Fast weights: λ."""
+    rate: float = 0.5
+    """Fast weights: η."""
+    inner_steps: int = 1
+    """Fast weights: S."""
+    layer_norm: bool = True
+    """Fast weights: layer normalisation in the inner loop."""
+    training: a3c.Recipe = field(default_factory=lambda: a3c.Recipe(lr=3e-3, games=GAMES, optimizer="adam"))
+    """How to learn."""
+    seed: int = 0
+    """Of the initial weights, of the games and of the moves."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        for name in ("input_range", "identity"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        if self.identity and self.core == "lstm":
+            raise ValueError(f"identity must be 0 for an LSTM, which has no W of one block; got {self.identity}")
+        CatchVector(1, self.size, self.visible, self.paddle_start)  # which knows what they may be
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values: what makes this run this run."""
+        values = dataclasses.asdict(self)
+        return {"task": TASK, **values.pop("training"), **values}
+
+    def make_net(self) -> Agent:
+        """The agent, initialised from the seed."""
+        torch.manual_seed(self.seed)
+        names = ("decay", "rate", "inner_steps", "layer_norm")
+        options = {name: getattr(self, name) for name in names} if self.core == "fast-weights" else None
+        return Agent(
+            self.core,
+            UNITS,
+            pixels=self.size**2 + (ACTIONS if self.last_action else 0),
+            actions=ACTIONS,
+            identity=self.identity,
+            input_range=self.input_range,
+            options=options,
+        )
+
+    def make_games(self, count: int, seed: int) -> CatchVector | ShowLastAction:
+        """Games for a worker; they are seeded when they are reset."""
+        games = CatchVector(count, self.size, self.visible, self.paddle_start)
+        return ShowLastAction(games) if self.last_action else games
+
+    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], Tensor]:
+        """The agent, move by move."""
+        assert isinstance(net, Agent)
+        return Player(net, state)
+
+
+def train(
+    config: Catch,
+    path: Path,
+    command: str,
+    tell: Callable[[Any], None] = lambda progress: None,
+    ray: str | None = None,
+) -> dict[str, Any]:
+    """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
+    result = train_until(config, path, command, None, tell, ray)
+    assert result is not None
+    return result
+
+
+def train_until(
+    config: Catch,
+    path: Path,
+    command: str,
+    until: int | None,
+    tell: Callable[[Any], None] = lambda progress: None,
+    ray: str | None = None,
+) -> dict[str, Any] | None:
+    """The same until so many frames are played; the result, or None if there are frames left."""
+    folder = RunFolder(path)
+    with folder.opened(config.settings(), command):
+        return a3c.learn(config, config.training, folder, seed=config.seed, until=until, ray=ray, tell=tell)
+
+
+def load_config(folder: RunFolder) -> Catch:
+    """The settings of a run of this task."""
+    return run.load_config(folder, TASK, Catch, a3c.Recipe)
+
+
+def load_net(folder: RunFolder) -> Agent:
+    """The agent of a run, as it was at the end."""
+    net = load_config(folder).make_net()
+    run.load_best(net, folder)
+    return net
+
+
+def describe(result: Mapping[str, Any] | None) -> str:
+    """A run, in words."""
+    if result is None:
+        return "goes on if it is among the best"
+    if result["stopped"] == "diverged":
+        return "diverged"
+    return f"reward {result['greedy_reward']:.2f} (greedy), {result['sampled_reward']:.2f}"
+
+
+class Episode(NamedTuple):
+    """One game as it was played: T screens, of which the last was not acted on."""
+
+    screens: list[Any]  # what was there, size × size each
+    seen: list[Any]  # what the agent saw of it
+    attention: list[list[float]] | None  # (T-1, T-1): what each move paid to each screen; fast weights alone have it
+    reward: float
+
+
+@torch.no_grad()
+def play(folder: RunFolder, seed: int) -> Episode:
+    """An episode of a trained agent that always does what it thinks best."""
+    settings, net = load_config(folder), load_net(folder)
+    size = settings.size
+    # The same game twice: as the agent sees it, and with all frames visible.
+    games = settings.make_games(1, seed), CatchVector(1, size, size, settings.paddle_start)
+    seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
+    player, reset, reward = Player(net), torch.tensor([True]), 0.0
+    for _ in range(size - 1):
+        logits = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
+        reset = torch.tensor([False])
+        for game, shown in zip(games, (seen, screens), strict=True):
+            after, rewards, ended, _, infos = game.step(logits.argmax(1).numpy())
+            shown.append(infos["final_obs"][0] if ended[0] else after[0])
+        reward = float(rewards[0])
+    attention = None
+    if settings.core == "fast-weights":
+        inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(size - 1, 1, -1)
+        attention = net.trace(inputs).attention[0, :, -1, 0].tolist()
+    shown = [each.reshape(-1)[: size * size].reshape(size, size).tolist() for each in seen]
+    return Episode([each.tolist() for each in screens], shown, attention, reward)

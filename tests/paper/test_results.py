@@ -114,6 +114,26 @@ def test_the_readme_has_the_same_numbers():
             assert f"| {' | '.join([model, *row])} |" in readme
 
 
+def test_catch():
+    """Five fresh seeds of each core, which the search has not seen, with all frames; README has what came of them."""
+    readme = (ROOT / "README.md").read_text()
+    entries = json.loads((RESULTS / "catch.json").read_text())
+    games = {tuple(entry["variant"]) for entry in entries}
+    assert [(tuple(entry["variant"]), entry["core"]) for entry in entries] == [
+        (game, core) for game in catch.VARIANTS if game in games for core in catch.CORES
+    ]
+    for entry, row in zip(entries, catch.rows(entries), strict=True):
+        game = tuple(entry["variant"])
+        assert entry["setting"] == catch.TUNED[game, entry["core"]]
+        assert entry["frames"] == catch.FRAMES[game]
+        assert [seed["seed"] for seed in entry["seeds"]] == list(range(catch.SEEDS))
+        assert (
+            entry["trials"]
+            == json.loads((RESULTS / "catch-search.json").read_text())["trials"][catch.name_of(game, entry["core"])]
+        )
+        assert f"| {' | '.join(row[:-2])} |" in readme
+
+
 def test_the_page_on_glimpses_has_the_same_numbers():
     pages = ROOT / "docs" / "glimpses.md", RESULTS / "table2.md"
     told, found = (re.findall(r"\d+\.\d\d ± \d+\.\d\d", page.read_text()) for page in pages)

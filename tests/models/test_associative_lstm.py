@@ -1,6 +1,7 @@
 """AssociativeLSTM against its paper's equations in complex numbers, and its memory against the noise the paper says."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -136,6 +137,19 @@ def test_equals_its_steps(T, B, features, H, copies, heads, given):
         output, new = layer(x, state)
     assert not output.requires_grad
     torch.testing.assert_close([output, *new], ours, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("T", "B", "features", "H", "copies", "heads"), [*SIZES, (11, 128, 100, 20, 4, 3)])
+def test_single_precision_is_near_double(T, B, features, H, copies, heads):
+    double = random_layer(features, H, scale=0.5, copies=copies, heads=heads)
+    single = deepcopy(double).float()
+    x = torch.randn(T, B, features, dtype=torch.float64)
+    found = []
+    for layer in (single, double):
+        leaves = [x.to(layer.weight_hh.dtype).requires_grad_(), *layer.parameters()]
+        output, state = layer(leaves[0])
+        found.append([output, *state, *torch.autograd.grad(output.square().sum(), leaves)])
+    torch.testing.assert_close([tensor.double() for tensor in found[0]], found[1], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("wanted", [[0], [1], [2], [3, 4, 5], [0, 2], [1, 4]])

@@ -137,10 +137,11 @@ class _Saved(NamedTuple):
     memory: Tensor  # (T + 1, 2, copies, N, B), before every step and at the end
 
 
-def _bound(z: Tensor, z_re: Tensor, z_im: Tensor, y: Tensor, scale: Tensor) -> None:
+def _bound(z: Tensor, y: Tensor, scale: Tensor) -> None:
     """Write `bound(z)` to y."""
-    torch.mul(z_re, z_re, out=scale)
-    scale.addcmul_(z_im, z_im).clamp_(min=1).rsqrt_()
+    re, im = z.unbind(0)
+    torch.mul(re, re, out=scale)
+    scale.addcmul_(im, im).clamp_(min=1).rsqrt_()
     torch.mul(z, scale, out=y)
 
 
@@ -177,6 +178,16 @@ def _key_rows(permutations: Tensor, K: int) -> tuple[Tensor, Tensor]:
     return r_i.flatten(), r_o.flatten()
 
 
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product, for b or its transpose contiguous.
+
+    In float32 on a CPU it is oneDNN's, which is twice as fast as that of torch.mm on AMD's CPUs with AVX-512.
+    """
+    if a.dtype == torch.float32 and a.device.type == "cpu" and b.numel() and torch.backends.mkldnn.is_available():
+        return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")  # type: ignore[no-any-return]
+    return torch.mm(a, b)
+
+
 def _by_step(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
 
@@ -195,10 +206,10 @@ def _run(
     """`run_by_steps` in place, and what `_Run` needs to go back, or without `keep` that of the last step alone."""
     (T, B, D), (S, N), (F, M), new = x.shape, permutations.shape, weight_hh.shape, weight_hh.new_empty
     K, G, slots = M // (2 * N), F - 3 * M, T if keep else 1
-    weight = torch.cat((weight_ih, bias.unsqueeze(1), weight_hh), 1)  # of all that enters a step
-    J = D + 1 + M
-    # Filled up to a multiple of 16, for which the one large product of the backward is up to a fifth faster.
-    output, entered = new(T, B, M), new(T, B, J + -J % 16)
+    # Filled up to a multiple of 16, for which products are up to a fifth faster.
+    J, filling = D + 1 + M, -(D + 1 + M) % 16
+    weight = torch.cat((weight_ih, bias.unsqueeze(1), weight_hh, weight_hh.new_zeros(F, filling)), 1)
+    output, entered = new(T, B, M), new(T, B, J + filling)
     entered[:, :, :D], entered[:, :, D], entered[:, :, J:] = x, 1, 0
     entered[0, :, D + 1 : J] = 0 if h is None else h
     gates, vectors, scales = new(slots, 1 + 2 * K, N, B), new(slots, 2, 3 * K, N, B), new(slots, 3 * K, N, B)
@@ -206,9 +217,8 @@ def _run(
     memory = new(T + 1 if keep else 1, 2, S, N, B)
     memory[0] = 0 if c is None else c.reshape(S, B, 2, N).permute(2, 0, 3, 1)
 
-    z, q, h_now, keys = new(F, B), new(2, K, N, B), new(M, B), new(2, K, S, N, B)
-    z_gates, z_vectors = z[:G].view(1 + 2 * K, N, B), z[G:].view(2, 3 * K, N, B)
-    (z_re, z_im), (q_re, q_im), key_rows = z_vectors, q, keys.flatten(0, 3)
+    q, h_now, keys = new(2, K, N, B), new(M, B), new(2, K, S, N, B)
+    key_rows = keys.flatten(0, 3)
     h_heads, h_t = h_now.view(K, 2, N, B).transpose(0, 1), h_now.t()
     # The halves of a complex tensor after the negative of the imaginary one: the first two are i times the last two.
     v_three, c_three = new(3, K, 1, N, B), new(3, 1, S, N, B)
@@ -218,17 +228,14 @@ def _run(
     rows_i, rows_o = _key_rows(permutations, K)
     g_views = _by_step(gates, gates[:, 0], gates[:, 1 : K + 1], gates[:, K + 1 :])
     y_views = _by_step(vectors, vectors[:, :, :K], vectors.flatten(1, 3), scales, found, found_scales)
-    enter, h_enters = entered[:, :, :J].mT.unbind(0), entered[:, :, D + 1 : J].unbind(0)
+    enter, h_enters = entered.mT.unbind(0), entered[:, :, D + 1 : J].unbind(0)
     outputs, memories = output.unbind(0), memory.unbind(0)
     for t in range(T):
         slot = t if keep else 0
         (g, g_f, g_i, g_o), (y, u, rows, scale, f, f_scale) = g_views[slot], y_views[slot]
-        if t or h is not None:
-            torch.mm(weight, enter[t], out=z)
-        else:
-            torch.mm(weight[:, : D + 1], enter[t][: D + 1], out=z)
-        torch.sigmoid(z_gates, out=g)
-        _bound(z_vectors, z_re, z_im, y, scale)
+        z = _product(weight, enter[t])
+        torch.sigmoid(z[:G].view(1 + 2 * K, N, B), out=g)
+        _bound(z[G:].view(2, 3 * K, N, B), y, scale)
         torch.mul(g_i, u, out=v)
         torch.neg(v_im, out=v_minus)
         torch.index_select(rows, 0, rows_i, out=key_rows)
@@ -242,7 +249,7 @@ def _run(
         q.zero_()
         for r, copy in to_q:
             q.addcmul_(r, copy, value=1 / S)
-        _bound(q, q_re, q_im, f, f_scale)
+        _bound(q, f, f_scale)
         torch.mul(g_o, f, out=h_heads)
         outputs[t].copy_(h_t)
         if t + 1 < T:
@@ -273,10 +280,8 @@ class _Run(torch.autograd.Function):
         K, G, D = M // (2 * N), F - 3 * M, weight_ih.shape[1]
         need_x, need_h, need_c = ctx.needs_input_grad[:3]
 
-        back, arrived, dh = weight_hh.t(), new(M, B), new(M, B)
+        back, dh = weight_hh.t().contiguous(), new(M, B)
         dh[:] = 0 if grad_h is None else grad_h.t()
-        dh_heads = dh.view(K, 2, N, B).transpose(0, 1)
-        dh_re, dh_im = dh_heads
         dz, dg, slopes = new(T, F, B), new(1 + 2 * K, N, B), new(1 + 2 * K, N, B)
         dy, dot, cut = new(2, 3 * K, N, B), new(3 * K, N, B), new(3 * K, N, B)
         dy_rows, du, dr, dys, (dg_f, dg_i, dg_o) = (
@@ -312,7 +317,9 @@ class _Run(torch.autograd.Function):
             (c_before, c_re, c_im), (rows, scale, f_scale) = c_views[t], r_views[t]
             dz_now, dz_gates, dz_vectors = z_views[t]
             if grad_output is not None:
-                dh.add_(arrived.copy_(grad_output[t].t()))
+                dh.add_(grad_output[t].t().contiguous())
+            dh_heads = dh.view(K, 2, N, B).transpose(0, 1)
+            dh_re, dh_im = dh_heads
             torch.mul(f_re, dh_re, out=dg_o)
             dg_o.addcmul_(f_im, dh_im)
             torch.mul(g_o, dh_heads, out=df)
@@ -348,12 +355,12 @@ class _Run(torch.autograd.Function):
             torch.addcmul(g, g, g, value=-1, out=slopes)
             torch.mul(dg, slopes, out=dz_gates)
             if t or need_h:
-                torch.mm(back, dz_now, out=dh)
+                dh = _product(back, dz_now)
         dz_all = dz.transpose(0, 1).reshape(F, T * B)
-        d_weight = torch.mm(dz_all, entered.view(T * B, J), out=new(F, J))
+        d_weight = _product(dz_all, entered.view(T * B, J))
         d_ih, d_bias, d_hh, _ = d_weight.split((D, 1, M, J - D - 1 - M), 1)
         # The transpose of the product is faster than the product of transposes.
-        dx = new(T * B, D).copy_(torch.mm(weight_ih.t(), dz_all, out=new(D, T * B)).t()) if need_x else None
+        dx = _product(weight_ih.t(), dz_all).t().contiguous() if need_x else None
         return (
             dx.view(T, B, D) if dx is not None else None,
             dh.t() if need_h else None,

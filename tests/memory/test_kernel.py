@@ -1,6 +1,7 @@
 """The fused kernel: equal to its torch twin, whatever it is given, and harmless where it is missing."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ def runs(draw):
     """Any sizes around the number of lanes, any options, all the ways that tensors can lie in memory."""
     dtype = draw(st.sampled_from([torch.float64, torch.float32]))
     T, B = draw(st.integers(1, 20)), draw(st.sampled_from([1, 2, 7, 8, 9, 15, 16, 17, 33, 63]))
-    features, H = draw(st.integers(1, 23)), draw(st.integers(1, 19))
+    features, H = draw(st.integers(1, 41)), draw(st.integers(1, 37))
     K = draw(st.one_of(st.just(T), st.integers(1, T)))
     torch.manual_seed(draw(st.integers(0, 100)))
 
@@ -101,6 +102,54 @@ def test_the_number_of_threads_does_not_matter(options, chunk_size):
                 assert torch.equal(one, many), name
             else:
                 torch.testing.assert_close(one, many)
+
+
+@needs_kernel
+@given(st.data())
+def test_sums_of_outer_products(data):
+    dtype = data.draw(st.sampled_from([torch.float64, torch.float32]))
+    rows, M, N = data.draw(st.integers(0, 600)), data.draw(st.integers(1, 40)), data.draw(st.integers(1, 140))
+    threads = data.draw(st.integers(1, 3))
+    a, b = torch.randn(rows, M, dtype=dtype), torch.randn(rows, N, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "WORTH_THREADS", 0)
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        many = kernel._outer(a, b)
+        patch.setattr(torch, "get_num_threads", lambda: 1)
+        assert torch.equal(kernel._outer(a, b), many)
+    exact = a.double().t() @ b.double()
+    torch.testing.assert_close(many.double(), exact, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-3)
+
+
+@needs_kernel
+@pytest.mark.parametrize("build", kernel.BUILDS)
+def test_every_build_does_the_same(build, tmp_path):
+    library = kernel.PATH.with_name(f"libfastweights_{build}.so")
+    runs_on = kernel.BUILDS[build]
+    if not library.exists():
+        pytest.skip(f"no {build} build: the compiler has no such CPUs")
+    if runs_on is not None and torch.backends.cpu.get_cpu_capability() not in runs_on:
+        pytest.skip(f"this CPU cannot run the {build} build")
+    shutil.copy(library, tmp_path)
+    code = """
+import torch, fastweights
+print(fastweights.backend())
+torch.manual_seed(0)
+for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-3)):
+    for steps, batch, features, units in ((5, 37, 19, 23), (300, 2, 3, 18))[: 1 + (dtype == torch.float64)]:
+        layers = [fastweights.FastWeights(features, units, backend=name, dtype=dtype) for name in ("kernel", "torch")]
+        layers[1].load_state_dict(layers[0].state_dict())
+        x, found = torch.randn(steps, batch, features, dtype=dtype, requires_grad=True), []
+        for layer in layers:
+            output, state = layer(x)
+            loss = output.square().sum() + state.A.square().sum()
+            found.append([output, state.A, *torch.autograd.grad(loss, [x, *layer.parameters()])])
+        torch.testing.assert_close(*found, rtol=near, atol=near)
+"""
+    environment = {**os.environ, "FASTWEIGHTS_KERNEL": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"kernel ({build})")
 
 
 @needs_kernel

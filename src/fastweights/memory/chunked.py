@@ -334,7 +334,7 @@ def backward(
         grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
     return Gradients(
         x=(grad_u @ run.C).view(run.x.shape),
-        C=grad_u.T @ run.masked().flatten(0, 1),
+        C=outer(grad_u, run.masked().flatten(0, 1)),
         b=grad_u.sum(0),
         W=grad_W,
         W_int=grad_W_int,
@@ -346,29 +346,40 @@ def backward(
     )
 
 
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """The sum over rows of their outer products, aᵀ b."""
+    return a.t() @ b
+
+
 def transition_gradients(
-    grad_u: Tensor, keep: Tensor | None, integrate: Tensor | None, h0: Tensor | None, first: int, before: Tensor
+    grad_u: Tensor,
+    keep: Tensor | None,
+    integrate: Tensor | None,
+    h0: Tensor | None,
+    first: int,
+    before: Tensor,
+    product: Callable[[Tensor, Tensor], Tensor] = outer,
 ) -> tuple[Tensor, Tensor | None]:
     """Of W and W_int, from the gradients of what went into the steps (rows, H).
 
     The `first` rows follow h0, the others `before`; `keep` and `integrate` have a number per row, 0 or 1.
     """
+
+    def gradient(early: Tensor, start: Tensor | None, later: Tensor, before: Tensor) -> Tensor:
+        grad = product(later, before)
+        return grad if start is None else grad + product(early, start)
+
     if integrate is None:
         kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
-        return _transition_gradient(kept[:first], h0, kept[first:], before), None
+        return gradient(kept[:first], h0, kept[first:], before), None
     with_W_int = integrate.reshape(-1) if keep is None else (integrate * keep).reshape(-1)
     with_W = 1 - integrate.reshape(-1) if keep is None else keep.reshape(-1) - with_W_int
     kept = grad_u * with_W.unsqueeze(-1)
-    grad_W = _transition_gradient(kept[:first], h0, kept[first:], before)
+    grad_W = gradient(kept[:first], h0, kept[first:], before)
     # Few steps integrate, as a rule.
     early, later = with_W_int[:first].nonzero().squeeze(1), with_W_int[first:].nonzero().squeeze(1)
     start = None if h0 is None else h0[early]
-    return grad_W, _transition_gradient(grad_u[:first][early], start, grad_u[first:][later], before[later])
-
-
-def _transition_gradient(early: Tensor, h0: Tensor | None, later: Tensor, before: Tensor) -> Tensor:
-    grad = later.t() @ before
-    return grad if h0 is None else grad.addmm_(early.t(), h0)
+    return grad_W, gradient(grad_u[:first][early], start, grad_u[first:][later], before[later])
 
 
 def sums_to_size(run: Run, **grads: Tensor) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """The fused CPU kernel: `chunked.forward` and `chunked.backward` in C++, for float32 and float64.
 
-The library is built when the package is installed, once for modern CPUs and once for any; the better one that this CPU
-runs is loaded after torch, so that both use one OpenMP runtime. Without it the torch
-path does the same, more slowly.
+The library is built when the package is installed: for CPUs with AVX-512, for those with AVX2, and for any. The best
+one that this CPU runs is loaded after torch, so that both use one OpenMP runtime. Without it the torch path does the
+same, more slowly.
 """
 
 import ctypes
@@ -15,20 +15,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..chunked import WEIGHTS, Gradients, Run, Saved, sums_to_size, transition_gradients
+from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 from ..equations import Dynamics
 
-ABI = 9
+ABI = 10
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (None,) * 13
 LARGE = 1 << 23  # bytes
-LANES = {torch.float32: 8, torch.float64: 4}
+LEAST_ROWS = 6  # of a product by the library
+WORTH_THREADS = 1 << 21  # multiplications
+# Builds, the best first, and what torch calls the CPUs that run them.
+BUILDS = {"avx512": ("AVX512",), "avx2": ("AVX2", "AVX512"), "baseline": None}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
 _pack = struct.Struct("18q33Q").pack
 _pack_step = struct.Struct("8q2d10Q").pack  # fw_step
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
+_pack_outer = struct.Struct("4q3Q").pack  # fw_outer
 
 
 class Status(NamedTuple):
@@ -46,9 +50,9 @@ def _load() -> Status:
     # An editable install keeps what it built beside the other installed packages.
     installed = Path(sysconfig.get_path("platlib"), "fastweights", "memory", "kernel")
     places = [Path(chosen)] if chosen else [Path(__file__).parent, installed]
-    modern = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    cpu = torch.backends.cpu.get_cpu_capability()
     problem = "it was not built when the package was installed (no C++ compiler, or the build failed)"
-    for build in ("modern", "baseline") if modern else ("baseline",):
+    for build in (build for build, runs_on in BUILDS.items() if runs_on is None or cpu in runs_on):
         for path in (place / f"libfastweights_{build}.so" for place in places):
             if not path.exists():
                 continue
@@ -60,19 +64,21 @@ def _load() -> Status:
             except (OSError, AttributeError) as error:
                 problem = f"{path} cannot be loaded: {error}"
                 continue
-            why = "this CPU has AVX2" if build == "modern" else "this CPU has no AVX2, or the build for it is missing"
-            return Status(library, f"kernel ({build})", why)
+            return Status(library, f"kernel ({build})", f"the best build that is here for this CPU ({cpu})")
     return Status(None, "torch", f"the kernel cannot be used: {problem}")
 
 
 STATUS = _load()
 AVAILABLE = STATUS.library is not None
+PATH = Path(STATUS.library._name) if AVAILABLE else None
+VECTOR = STATUS.library.fw_vector_bytes() if AVAILABLE else 0  # of one number for each of some sequences, its lanes
+LANES = {dtype: VECTOR // dtype.itemsize for dtype in DTYPES}
 _functions: dict[tuple[str, torch.dtype], Any] = {}
 _steps: dict[torch.dtype, Any] = {}
 if AVAILABLE:
     STATUS.library.fw_count.restype = ctypes.c_int64
     for dtype, suffix in DTYPES.items():
-        for name in ("forward", "backward"):
+        for name in ("forward", "backward", "outer"):
             _functions[name, dtype] = getattr(STATUS.library, f"fw_{name}_{suffix}")
         _steps[dtype] = getattr(STATUS.library, f"fw_step_{suffix}")
 
@@ -91,7 +97,7 @@ def backend() -> Backend:
     """What `backend="auto"` means on this machine.
 
     >>> print(backend())  # doctest: +SKIP
-    kernel (modern): this CPU has AVX2
+    kernel (avx2): the best build that is here for this CPU (AVX2)
     """
     return Backend(STATUS.name, STATUS.reason)
 
@@ -159,6 +165,19 @@ def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
     return product
 
 
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """The product aᵀ b of a (rows, M) and b (rows, N), both of which torch.mm would copy first."""
+    (rows, M), N = a.shape, b.shape[1]
+    if M < LEAST_ROWS or N < LANES[a.dtype]:
+        return outer(a, b)
+    threads = torch.get_num_threads() if rows * M * N >= WORTH_THREADS else 1
+    a, b, product = a.contiguous(), b.contiguous(), a.new_empty(M, N)
+    pointers = [tensor.data_ptr() for tensor in (a, b, product)]
+    if _functions["outer", a.dtype](_pack_outer(rows, M, N, threads, *pointers)):
+        raise MemoryError(f"not enough memory for gradients of {M} × {N} weights")
+    return product
+
+
 def _fuses(x: Tensor) -> bool:
     """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them."""
     B = x.shape[1]
@@ -213,10 +232,10 @@ def backward(
         x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
         masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
         h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
-    grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H))
+    grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H), _outer)
     return Gradients(
         grad_x,
-        grad_u.t() @ x.reshape(-1, x.shape[-1]),
+        _outer(grad_u, x.reshape(-1, x.shape[-1])),
         grad_b,
         grad_W,
         grad_W_int,

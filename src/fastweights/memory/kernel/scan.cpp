@@ -14,6 +14,7 @@
 #include <new>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #ifdef __linux__
@@ -24,44 +25,38 @@
 
 namespace {
 
+#ifdef __AVX512F__
+constexpr int64_t VECTOR = 64;  // bytes
+#else
+constexpr int64_t VECTOR = 32;
+#endif
+
 template <class T> struct Lanes {
-    typedef T V __attribute__((vector_size(32)));
-    typedef T Unaligned __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
-    static constexpr int64_t count = 32 / sizeof(T);
+    typedef T V __attribute__((vector_size(VECTOR)));
+    typedef T Unaligned __attribute__((vector_size(VECTOR), aligned(sizeof(T)), may_alias));
+    static constexpr int64_t count = VECTOR / sizeof(T);
     // Not by memcpy, which GCC does in halves, and then waits for them to come together.
     static V load(const T *from) { return *reinterpret_cast<const Unaligned *>(from); }
     static void store(const V &lanes, T *to) { *reinterpret_cast<Unaligned *>(to) = lanes; }
 };
 
-// L vectors of L numbers, rows to columns.
-inline void transpose(Lanes<float>::V (&v)[8]) {
-    Lanes<float>::V a[8], c[8];
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        a[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 2; ++k) {
-            c[i + 2 * k] = __builtin_shufflevector(a[i + k], a[i + 2 + k], 0, 1, 8, 9, 4, 5, 12, 13);
-            c[i + 2 * k + 1] = __builtin_shufflevector(a[i + k], a[i + 2 + k], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-    for (int i = 0; i < 4; ++i) {
-        v[i] = __builtin_shufflevector(c[i], c[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        v[i + 4] = __builtin_shufflevector(c[i], c[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
+// Of two rows D apart in a square, those in which the D×D corners off the diagonal have changed places.
+template <int D, class V, size_t... K> inline void exchange(V &upper, V &lower, std::index_sequence<K...>) {
+    constexpr int L = sizeof...(K);
+    const V a = upper, b = lower;
+    upper = __builtin_shufflevector(a, b, (K & D ? L + K - D : K)...);
+    lower = __builtin_shufflevector(a, b, (K & D ? L + K : K + D)...);
 }
 
-inline void transpose(Lanes<double>::V (&v)[4]) {
-    Lanes<double>::V a[4];
-    for (int i = 0; i < 4; i += 2) {
-        a[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 4, 2, 6);
-        a[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 1, 5, 3, 7);
-    }
-    for (int i = 0; i < 2; ++i) {
-        v[i] = __builtin_shufflevector(a[i], a[i + 2], 0, 1, 4, 5);
-        v[i + 2] = __builtin_shufflevector(a[i], a[i + 2], 2, 3, 6, 7);
-    }
+// L vectors of L numbers, rows to columns: halves change places, then halves of halves.
+template <int D, class V, size_t L> inline void transpose_by(V (&v)[L]) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < L; ++i)
+        if (!(i & D)) exchange<D>(v[i], v[i + D], std::make_index_sequence<L>());
+    if constexpr (D > 1) transpose_by<D / 2>(v);
 }
+
+template <class V, size_t L> inline void transpose(V (&v)[L]) { transpose_by<L / 2>(v); }
 
 // Memory that a thread keeps for the next block, 64-byte aligned.
 struct Scratch {
@@ -234,10 +229,10 @@ template <class T> struct Kernel {
             if (!from[l]) from[l] = zeros.data();
         for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t l = 0; l < L; ++l) square[l] = Lanes<T>::load(from[l] + h);
             transpose(square);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
         }
         T *out = reinterpret_cast<T *>(lanes);
@@ -263,10 +258,10 @@ template <class T> struct Kernel {
         places(b, target, rows, t, width, to);
         for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t k = 0; k < L; ++k) square[k] = lanes[h + k];
             transpose(square);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t l = 0; l < L; ++l)
                 if (b.plain || to[l]) Lanes<T>::store(square[l], to[l] + h);
         }
@@ -915,22 +910,22 @@ template <class T> void add_product(const T *matrix, int64_t rows, int64_t colum
         const int64_t i = std::min(done, rows - L);
         const T *first = matrix + i * columns;
         V sum[L];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int64_t r = 0; r < L; ++r) sum[r] = V{};
         for (int64_t j = 0; j < whole; j += L) {
             const V some = Lanes<T>::load(x + j);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t r = 0; r < L; ++r) sum[r] += Lanes<T>::load(first + r * columns + j) * some;
         }
         if (whole < columns) {
             const V some = Lanes<T>::load(x + last);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int64_t r = 0; r < L; ++r) sum[r] += rest ? Lanes<T>::load(first + r * columns + last) * some : V{};
         }
         transpose(sum);
         V total = Lanes<T>::load(out + i);
         const V before = total;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int64_t r = 0; r < L; ++r) total += sum[r];
         Lanes<T>::store(lane >= T(done - i) ? total : before, out + i);
     }
@@ -987,6 +982,70 @@ template <class T> int all_steps(const fw_step *c) {
     return in_parallel(c->B, c->threads, [&](int64_t b) { step<T>(*c, b); });
 }
 
+// out = aᵀ b, in tiles of R rows and up to C vectors; where they do not fit, the last ones overlap those before. Both
+// matrices are read along their rows as they lie there, and a block of rows stays in cache for all tiles.
+template <class T> struct Outer {
+    using V = typename Lanes<T>::V;
+    static constexpr int64_t L = Lanes<T>::count, R = 6, C = VECTOR == 64 ? 4 : 2, ROWS = 256;
+
+    const fw_outer &c;
+    const int64_t panels, vectors, parts;
+
+    explicit Outer(const fw_outer &outer)
+        : c(outer), panels((c.M + R - 1) / R), vectors((c.N + L - 1) / L), parts(std::min(c.threads, panels)) {}
+
+    int64_t row(int64_t panel) const { return std::min(panel * R, c.M - R); }
+    int64_t column(int64_t vector) const { return std::min(vector * L, c.N - L); }
+
+    // sums (R, …) of some vectors from `first` on += aᵀ b over rows that begin at a and b.
+    template <int W> void tile(const T *a, const T *b, int64_t rows, int64_t first, V *sums) const {
+        V sum[R][W];
+        int64_t at[W];
+        for (int w = 0; w < W; ++w) at[w] = column(first + w);
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) sum[r][w] = sums[r * vectors + first + w];
+        for (int64_t k = 0; k < rows; ++k, a += c.M, b += c.N) {
+            V right[W];
+            for (int w = 0; w < W; ++w) right[w] = Lanes<T>::load(b + at[w]);
+            for (int r = 0; r < R; ++r)
+                for (int w = 0; w < W; ++w) sum[r][w] += a[r] * right[w];
+        }
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) sums[r * vectors + first + w] = sum[r][w];
+    }
+
+    // Every `parts`th panel from `part` on.
+    void work(int64_t part) const {
+        const T *a = static_cast<const T *>(c.a), *b = static_cast<const T *>(c.b);
+        T *out = static_cast<T *>(c.out);
+        const int64_t mine = (panels - part + parts - 1) / parts, size = R * vectors;
+        V *sums = scratch.take<V>(mine * size);
+        std::memset(sums, 0, mine * size * sizeof(V));
+        for (int64_t k = 0; k < c.rows; k += ROWS)
+            for (int64_t i = 0; i < mine; ++i) {
+                const T *left = a + k * c.M + row(part + i * parts), *right = b + k * c.N;
+                const int64_t rows = std::min(ROWS, c.rows - k);
+                int64_t v = 0;
+                for (; v + C <= vectors; v += C) tile<C>(left, right, rows, v, sums + i * size);
+                switch (vectors - v) {
+                case 3: tile<3>(left, right, rows, v, sums + i * size); break;
+                case 2: tile<2>(left, right, rows, v, sums + i * size); break;
+                case 1: tile<1>(left, right, rows, v, sums + i * size); break;
+                }
+            }
+        for (int64_t i = 0; i < mine; ++i)
+            for (int64_t r = 0; r < R; ++r)
+                for (int64_t v = 0; v < vectors; ++v)
+                    Lanes<T>::store(sums[i * size + r * vectors + v], out + (row(part + i * parts) + r) * c.N + column(v));
+    }
+};
+
+// 1 if memory ran out.
+template <class T> int multiply(const fw_outer *outer) {
+    const Outer<T> product(*outer);
+    return in_parallel(product.parts, product.parts, [&](int64_t part) { product.work(part); });
+}
+
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan *scan, bool forward) {
     try {
@@ -1018,6 +1077,7 @@ extern "C" {
 int fw_step_f32(const fw_step *step) { return all_steps<float>(step); }
 int fw_step_f64(const fw_step *step) { return all_steps<double>(step); }
 int64_t fw_abi(void) { return FW_ABI; }
+int64_t fw_vector_bytes(void) { return VECTOR; }
 // Have a new array come in large pages, where the system does that: to touch it for the first time is then cheap.
 void fw_in_large_pages(uint64_t array, uint64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -1050,6 +1110,8 @@ void fw_unpack(const fw_rows *rows) {
         else std::memset(all + place * rows->bytes, 0, rows->bytes);
     });
 }
+int fw_outer_f32(const fw_outer *outer) { return multiply<float>(outer); }
+int fw_outer_f64(const fw_outer *outer) { return multiply<double>(outer); }
 int fw_forward_f32(const fw_scan *scan) { return run<float>(scan, true); }
 int fw_forward_f64(const fw_scan *scan) { return run<double>(scan, true); }
 int fw_backward_f32(const fw_scan *scan) { return run<float>(scan, false); }

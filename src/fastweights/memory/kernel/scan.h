@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 9
+#define FW_ABI 10
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -47,3 +47,10 @@ typedef struct {
     const void *h, *A;                                // (B, H) and (B, H, H), both null for zero
     void *new_h, *new_A;                              // (B, H), (B, H, H)
 } fw_step;
+
+// out = aᵀ b: M is at least 6, N at least as many as fit into a vector.
+typedef struct {
+    int64_t rows, M, N, threads;
+    const void *a, *b;  // (rows, M), (rows, N)
+    void *out;          // (M, N)
+} fw_outer;

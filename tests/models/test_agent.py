@@ -76,3 +76,14 @@ def test_a_player_does_step_by_step_what_the_agent_does_at_once(core):
         found = player(screens[t], reset[t])
         torch.testing.assert_close(found, logits[t])
         assert not found.requires_grad
+
+
+def test_black_screens_are_looked_at_like_all_others():
+    made, screens = agent("lstm"), torch.rand(6, 3, 9) * (torch.rand(6, 3, 1) < 0.5)
+    assert 0 < screens.any(-1).sum() < 18
+    found, expected = made.see(screens), made.look(screens).relu()
+    torch.testing.assert_close(found, expected)
+    weights = torch.rand_like(found)
+    grads = [torch.autograd.grad((seen * weights).sum(), made.look.parameters()) for seen in (found, expected)]
+    torch.testing.assert_close(*grads)
+    assert made.see(torch.zeros(0, 9)).shape == (0, 128)

@@ -56,13 +56,19 @@ class Agent(nn.Module):
             state: from an earlier call; None: at the beginning of an episode.
             reset: (T, B) bool: this screen is the first of an episode, and nothing from before is remembered.
         """
-        output, state = run_episodes(self.core, self.look(screens).relu(), state, reset)
+        output, state = run_episodes(self.core, self.see(screens), state, reset)
         return self.policy(output), self.value(output).squeeze(-1), state
+
+    def see(self, screens: Tensor) -> Tensor:
+        """What the core sees of screens (…, pixels): `look(screens).relu()`, where black ones cost nothing."""
+        lit = screens.any(-1)
+        shown = self.look(screens[lit])
+        return self.look.bias.expand(*lit.shape, -1).index_put((lit,), shown).relu()
 
     @torch.no_grad()
     def trace(self, screens: Tensor) -> Any:
         """What a core of fast weights did with the screens (T, B, pixels) of an episode."""
-        return self.core.trace(self.look(screens).relu())  # type: ignore[operator]
+        return self.core.trace(self.see(screens))  # type: ignore[operator]
 
 
 class Player:
@@ -84,6 +90,6 @@ class Player:
             state = None  # none has anything to forget
         elif reset.any():
             resets = reset.unsqueeze(0)
-        output, self.state = run_episodes(agent.core, agent.look(screens).relu().unsqueeze(0), state, resets)
+        output, self.state = run_episodes(agent.core, agent.see(screens).unsqueeze(0), state, resets)
         policy: Tensor = agent.policy(output[0])
         return policy

@@ -64,6 +64,7 @@ TUNED = {
     "lstm/100": Setting(lr=3e-3, input_range=0.3, clip=0.5),
     "a-lstm/20": Setting(lr=3e-3, input_range=0.3, clip=5.0),
     "a-lstm/50": Setting(lr=1e-3, input_range=1.0, clip=0.5),
+    "a-lstm/100": Setting(lr=1e-3, input_range=1.0, clip=5.0),
     "irnn/20": Setting(lr=1e-3, input_range=1.0, clip=0.5),
     "irnn/50": Setting(lr=1e-3, input_range=0.1, clip=0.5),
     "irnn/100": Setting(lr=1e-3, input_range=0.3, clip=0.5),

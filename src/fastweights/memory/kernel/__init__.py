@@ -166,7 +166,7 @@ def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """The product aᵀ b of a (rows, M) and b (rows, N), both of which torch.mm would copy first."""
+    """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in scan.cpp."""
     (rows, M), N = a.shape, b.shape[1]
     if M < LEAST_ROWS or N < LANES[a.dtype]:
         return outer(a, b)

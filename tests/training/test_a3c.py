@@ -140,6 +140,7 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
                 removed.append(progress.done)
                 cluster.remove_node(node, allow_graceful=False)
                 cluster.add_node(num_cpus=1)
+                cluster.wait_for_nodes()  # or the other worker may have played all frames before the loss is known
 
         result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, tell=tell)
         diverging = Recipe(lr=1e30, frames=10_000, games=16, steps=3, clip=0, optimizer="adam", workers=2)

@@ -122,6 +122,24 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
         "decay": 0.8,
         "inner_steps": 3,
     },
+    ((24, 5), "irnn"): {
+        "lr": 0.0012667257299426007,
+        "entropy": 0.01583699984686534,
+        "input_range": 0.0,
+    },
+    ((24, 5), "lstm"): {
+        "lr": 0.003533585015923036,
+        "entropy": 0.006144559837748442,
+        "input_range": 0.0,
+    },
+    ((24, 5), "fast-weights"): {
+        "lr": 0.003533585015923036,
+        "entropy": 0.006144559837748442,
+        "input_range": 0.0,
+        "rate": 0.6579117026663841,
+        "decay": 0.8,
+        "inner_steps": 2,
+    },
 }
 # For a quick look, before anything was searched.
 STARTING: dict[str, Any] = {"lr": 3e-3, "entropy": 0.01, "input_range": 0.3, "games": 16}

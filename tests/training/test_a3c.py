@@ -115,6 +115,34 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
     assert len(set(told.read_text().splitlines())) >= 3
 
 
+class Mortal(a3c.Shared):
+    """Whoever makes the last change is killed before it can tell."""
+
+    def change(self, grad, recipe, frames, worker):
+        super().change(grad, recipe, frames, worker)
+        if self.frames >= recipe.frames:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_worker_learned_from_before_it_could_tell_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(a3c, "Shared", Mortal)
+    recipe = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam", workers=2)
+    result, folder = learn(tmp_path, recipe)
+    assert result["deaths"] >= 1
+    assert result["frames"] >= recipe.frames
+    assert folder.metrics[-1]["frames"] == result["frames"]
+
+
+def test_a_checkpoint_from_before_a_worker_could_tell(tmp_path):
+    """The weights have learned from more frames than were told of; the rest of the run is to end all the same."""
+    folder = learn(tmp_path, until=6_000)[1]
+    tensors, facts = folder.checkpoint()
+    folder.save_checkpoint(tensors, {**facts, "frames": facts["frames"] - 500})
+    result, folder = learn(tmp_path)
+    assert result["frames"] >= QUICK.frames
+    assert folder.metrics[-1]["frames"] == result["frames"]
+
+
 def test_a_worker_that_fails_ends_the_run_with_what_it_said(tmp_path):
     recipe = Recipe(frames=10_000, games=16, steps=3, workers=2)
     with pytest.raises(RunError, match="a worker failed: ValueError: moves must be at least 1"):

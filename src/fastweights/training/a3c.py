@@ -11,7 +11,7 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -101,26 +101,37 @@ class DivergedError(Exception):
 class Shared:
     """What all workers read and write: weights, the optimiser's statistics, and how many frames were played."""
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor, workers: int) -> None:
         self.weights = weights.share_memory_()
         self.squares, self.means = (torch.zeros_like(weights).share_memory_() for _ in range(2))
-        self.counts = torch.zeros(2, dtype=torch.int64).share_memory_()  # frames, updates
-        self.lock = multiprocessing.get_context("spawn").Lock()  # of the counts alone
+        # Frames and updates, apart for each worker: with a lock, one that is killed would never give it back.
+        self.counts = torch.zeros(workers, 2, dtype=torch.int64).share_memory_()
+
+    @property
+    def frames(self) -> int:
+        """That the weights have learned from."""
+        return int(self.counts[:, 0].sum())
+
+    @property
+    def updates(self) -> int:
+        return int(self.counts[:, 1].sum())
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"weights": self.weights, "squares": self.squares, "means": self.means, "counts": self.counts}
+        """All of it, copied."""
+        found = {"weights": self.weights, "squares": self.squares, "means": self.means}
+        return {name: tensor.clone() for name, tensor in found.items()} | {"counts": self.counts.sum(0)}
 
-    def count(self, frames: int) -> int:
-        """Frames and an update more; how many updates there were."""
-        with self.lock:
-            self.counts[0] += frames
-            self.counts[1] += 1
-            return int(self.counts[1])
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Be what was copied, of however many workers."""
+        for name in ("weights", "squares", "means"):
+            getattr(self, name).copy_(tensors[name])
+        self.counts[0] = tensors["counts"]
 
-    def change(self, grad: Tensor, recipe: Recipe, frames: int) -> None:
+    def change(self, grad: Tensor, recipe: Recipe, frames: int, worker: int) -> None:
         """Change the weights along a gradient. Others may be doing the same at this moment; nobody waits."""
-        updates = self.count(frames)
-        lr = recipe.lr * max(0.0, 1 - int(self.counts[0]) / recipe.frames)
+        self.counts[worker, 0] += frames
+        self.counts[worker, 1] += 1
+        updates, lr = self.updates, recipe.lr * max(0.0, 1 - self.frames / recipe.frames)
         if recipe.optimizer == "rmsprop":
             self.squares.mul_(0.99).addcmul_(grad, grad, value=0.01)
             self.weights.addcdiv_(grad, (self.squares + 1e-5).sqrt_(), value=-lr)
@@ -201,12 +212,12 @@ class Worker:
         return grad, Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
 
 
-def play_and_learn(game: Game, recipe: Recipe, shared: Shared, seed: int) -> Iterator[Played]:
+def play_and_learn(game: Game, recipe: Recipe, shared: Shared, number: int, seed: int) -> Iterator[Played]:
     """One worker: an update of the shared weights at each step, until all frames are played."""
     worker = Worker(game, recipe, seed)
-    while int(shared.counts[0]) < recipe.frames:
+    while shared.frames < recipe.frames:
         grad, played = worker.play(shared.weights.clone())
-        shared.change(grad, recipe, played.frames)
+        shared.change(grad, recipe, played.frames, number)
         yield played
 
 
@@ -281,7 +292,7 @@ def learn(
     if done is not None:
         return done
     net, until = game.make_net(), recipe.frames if until is None else until
-    shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone()), _Position()
+    shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone(), recipe.workers), _Position()
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
     started, before = time.monotonic(), at.seconds
@@ -291,7 +302,13 @@ def learn(
     def save() -> None:
         nonlocal last_saved
         at.seconds, last_saved = before + time.monotonic() - started, time.monotonic()
-        folder.save_checkpoint({name: tensor.clone() for name, tensor in shared.tensors().items()}, vars(at))
+        folder.save_checkpoint(shared.tensors(), vars(at))
+
+    def measure() -> None:
+        nonlocal reward
+        measured = at.close_window()
+        reward = measured["reward"]
+        folder.add_metrics({**measured, "seconds": before + time.monotonic() - started})
 
     stopped = "finished"
     try:
@@ -300,9 +317,7 @@ def learn(
             at.add(played)
             now = time.monotonic()
             if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
-                measured = at.close_window()
-                reward = measured["reward"]
-                folder.add_metrics({**measured, "seconds": before + now - started})
+                measure()
                 if until <= at.frames < recipe.frames:
                     break
             if now - last_told > 0.5:
@@ -313,6 +328,9 @@ def learn(
                 last_told = now
             if now - last_saved > checkpoint_seconds:
                 save()
+        at.frames = shared.frames  # with what a worker learned from that died before it told
+        if at.ended and at.frames >= recipe.frames:
+            measure()
     except DivergedError:
         stopped = "diverged"
     if stopped == "finished":
@@ -320,7 +338,7 @@ def learn(
         if at.frames < recipe.frames:
             return None
     at.seconds = before + time.monotonic() - started
-    result = {"seed": seed, "stopped": stopped, "frames": int(shared.counts[0]), "updates": int(shared.counts[1])}
+    result = {"seed": seed, "stopped": stopped, "frames": shared.frames, "updates": shared.updates}
     result |= {"episodes": at.episodes, "deaths": at.deaths, "seconds": at.seconds}
     result["parameters"] = len(shared.weights)
     if stopped == "finished":
@@ -339,9 +357,9 @@ def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
         return
     tensors, facts = saved
     try:
-        for name, tensor in shared.tensors().items():
-            tensor.copy_(tensors[name])
+        shared.restore(tensors)
         vars(at).update({name: facts[name] for name in vars(at)})
+        at.frames = shared.frames  # some of which may not have been told yet
     except (KeyError, RuntimeError) as error:
         what = str(error).splitlines()[0]
         raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error
@@ -349,20 +367,20 @@ def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
 
 def _seed_of(seed: int, worker: int, shared: Shared) -> int:
     """Another for every worker, and for what takes its place, or goes on after a stop."""
-    return seed + 1_000 * (worker + 1) + 1_000_003 * int(shared.counts[0])
+    return seed + 1_000 * (worker + 1) + 1_000_003 * shared.frames
 
 
 def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int) -> Iterator[Played]:
     """Every update, of whichever worker."""
     if recipe.workers == 1:
-        yield from play_and_learn(game, recipe, shared, _seed_of(seed, 0, shared))
+        yield from play_and_learn(game, recipe, shared, 0, _seed_of(seed, 0, shared))
         return
     context = multiprocessing.get_context("spawn")
     running: dict[Connection, tuple[int, BaseProcess]] = {}
 
     def start(worker: int) -> None:
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (game, recipe, shared, _seed_of(seed, worker, shared), theirs)
+        arguments = (game, recipe, shared, worker, _seed_of(seed, worker, shared), theirs)
         process = context.Process(target=_work, args=arguments, daemon=True)
         process.start()
         theirs.close()
@@ -410,7 +428,7 @@ def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int
     try:
         for worker in range(recipe.workers):
             start(worker)
-        while int(shared.counts[0]) < recipe.frames:
+        while shared.frames < recipe.frames:
             (ready,), _ = ray.wait(list(running), num_returns=1)
             worker, player = running.pop(ready)
             try:
@@ -425,7 +443,7 @@ def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int
                 at.died()
                 start(worker)
                 continue
-            shared.change(grad, recipe, played.frames)
+            shared.change(grad, recipe, played.frames, worker)
             running[player.play.remote(shared.weights.clone())] = worker, player
             yield played
     finally:
@@ -444,12 +462,12 @@ class _Actor(Worker):
         return super().play(weights.clone())  # what Ray gives cannot be written to
 
 
-def _work(game: Game, recipe: Recipe, shared: Shared, seed: int, pipe: Connection) -> None:
+def _work(game: Game, recipe: Recipe, shared: Shared, number: int, seed: int, pipe: Connection) -> None:
     prepare_process()
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
     try:
-        for played in play_and_learn(game, recipe, shared, seed):
+        for played in play_and_learn(game, recipe, shared, number, seed):
             pipe.send(("played", played))
         pipe.send(("done", None))
     except DivergedError as error:

@@ -1,12 +1,15 @@
 """A game for tests, as a process of its own can be sent: the first screen says which of two actions will be right."""
 
 import os
+import signal
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import nn
+
+from fastweights.training.a3c import Shared
 
 
 class Games:
@@ -90,3 +93,12 @@ def breaking(step, after):
         return screens, rewards + np.nan if count > after else rewards, *rest
 
     return broken
+
+
+class Mortal(Shared):
+    """Whoever makes the last change is killed before it can tell."""
+
+    def change(self, grad, recipe, frames, worker):
+        super().change(grad, recipe, frames, worker)
+        if self.frames >= recipe.frames:
+            os.kill(os.getpid(), signal.SIGKILL)

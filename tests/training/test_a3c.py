@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from games import Remember
+from games import Mortal, Remember
 
 from fastweights.training import a3c
 from fastweights.training.a3c import Recipe
@@ -98,11 +98,11 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
     told = tmp_path / "processes"
     monkeypatch.setenv("TELL_PROCESS", str(told))
     recipe = Recipe(lr=2e-2, frames=80_000, games=16, steps=3, optimizer="adam", workers=2)
+    folder = RunFolder(tmp_path / "run")
 
     def kill_one():
-        while not told.exists() or len(told.read_text().splitlines()) < 2:
-            time.sleep(0.05)
-        time.sleep(1)
+        while not told.exists() or len(told.read_text().splitlines()) < 2 or len(folder.metrics) < 20:
+            time.sleep(0.01)
         os.kill(int(told.read_text().splitlines()[0]), signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
@@ -115,22 +115,12 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
     assert len(set(told.read_text().splitlines())) >= 3
 
 
-class Mortal(a3c.Shared):
-    """Whoever makes the last change is killed before it can tell."""
-
-    def change(self, grad, recipe, frames, worker):
-        super().change(grad, recipe, frames, worker)
-        if self.frames >= recipe.frames:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_what_a_worker_learned_from_before_it_could_tell_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(a3c, "Shared", Mortal)
     recipe = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam", workers=2)
     result, folder = learn(tmp_path, recipe)
     assert result["deaths"] >= 1
-    assert result["frames"] >= recipe.frames
-    assert folder.metrics[-1]["frames"] == result["frames"]
+    assert result["frames"] >= recipe.frames > folder.metrics[-1]["frames"]
 
 
 def test_a_checkpoint_from_before_a_worker_could_tell(tmp_path):
@@ -189,7 +179,7 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
 PROGRAM = """
 import sys
 import torch
-from games import Remember
+from games import Mortal, Remember
 from fastweights.training import a3c
 from fastweights.training.runs import RunFolder
 if __name__ == "__main__":

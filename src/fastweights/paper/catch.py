@@ -25,6 +25,7 @@ CORES = ("irnn", "lstm", "fast-weights")
 VARIANTS = ((16, 3), (24, 5))
 FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
 SEEDS, TRIALS, TOP = 5, 50, 5
+FIRST_SEED = 10  # of the published runs: those before it were seen while the search's rules were made
 SEARCH_SEED = 1000
 SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest reward
 FINALISTS = 2  # of these, those that learned fastest: they learn again, and the faster one is chosen
@@ -274,7 +275,7 @@ def reproduce(
             setting = STARTING if quick else TUNED.get((variant, core))
             if setting is None:
                 raise ValueError(f"{core} has not been searched for {variant} yet: fastweights search catch")
-            for seed in range(seeds):
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds):
                 run = config(core, variant, setting, seed, QUICK_FRAMES if quick else FRAMES[variant])
                 path = runs / experiment(quick) / name_of(variant, core) / f"seed-{seed}"
                 jobs.append(
@@ -332,7 +333,7 @@ def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """One row of text per entry: means, and medians of the frames."""
     found: list[tuple[str, ...]] = []
     for entry in entries:
-        speed = f"{statistics.fmean(seed['frames_per_second'] for seed in entry['seeds']):,.0f}"
+        speed = f"{statistics.median(seed['frames_per_second'] for seed in entry['seeds']):,.0f}"
         size, visible = entry["variant"]
         found.append((f"{size}, {visible}", entry["core"], *measures(entry["seeds"]), speed))
     return found

@@ -349,6 +349,12 @@ def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return (*rewards, *frames, f"{len(seeds)}")
 
 
+def show(title: str, named: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Seeds by the name of what they share, in the terminal: without ranges, which would be too wide for most."""
+    body = [(name, *(cell.split(" (")[0] for cell in measures(seeds)[:-1])) for name, seeds in named.items()]
+    Console().print(tables.terminal(title, ("", *MEASURES[:-1]), body, CAPTION.replace(" and range", "")))
+
+
 def _in_thousands(frames: Sequence[int | None]) -> str:
     """The median of the seeds, and from where to where they are; those that never got there are last.
 
@@ -371,7 +377,7 @@ def publish(runs: Path, results: Path, quick: bool = False) -> bool:
         return False
     entries = with_published(results / "catch.json", found, _place)
     title = "Catch: agents with memory"
-    Console().print(tables.terminal(title, HEADER, rows(entries), CAPTION))
+    show(title, {f"{tuple(entry['variant'])} {entry['core']}": entry["seeds"] for entry in entries})
     write_json(results / "catch.json", entries)
     commands = sorted({entry["command"] for entry in entries})
     sections = [pages.Section("Reward", CAPTION, HEADER, rows(entries), commands=commands)]

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from ..report import pages, tables
+from ..report import pages
 from ..training.files import write_json
 from ..training.workers import Job, Workers, run_all
 from . import agents, catch
@@ -107,7 +105,7 @@ def publish(runs: Path, results: Path) -> bool:
     text = f"{catch.CAPTION} Each run has half of the frames of the published ones."
     header = ("core", "what is changed", *catch.MEASURES)
     rows = [(entry["core"], entry["change"], *catch.measures(entry["seeds"])) for entry in entries]
-    Console().print(tables.terminal(title, header, rows, text))
+    catch.show(title, {f"{entry['core']}: {entry['change']}": entry["seeds"] for entry in entries})
     write_json(results / "catch-inquiry.json", entries)
     commands = sorted({entry["command"] for entry in entries})
     write_page(title, [pages.Section("Reward", text, header, rows, commands=commands)], results, "catch-inquiry")

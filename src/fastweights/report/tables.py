@@ -52,7 +52,7 @@ def terminal(title: str, header: Sequence[str], body: Sequence[Sequence[str]], c
     table = Table(title=title or None, caption=caption or None, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.title_justify = table.caption_justify = "left"
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for row in body:
         table.add_row(*row)
     return table

@@ -18,6 +18,7 @@ FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
 FOR_ALL: dict[str, dict[str, Any]] = {
     "as chosen": {},
     "RMSProp": {"optimizer": "rmsprop"},
+    "gradients clipped at 0.1": {"clip": 0.1},
     "5 moves between updates": {"steps": 5},
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
@@ -25,7 +26,11 @@ FOR_ALL: dict[str, dict[str, Any]] = {
     "sees its last action": {"last_action": True},
     "paddle starts in the centre": {"paddle_start": "centre"},
 }
-FOR_IRNN: dict[str, dict[str, Any]] = {"as chosen": {}, "W starts as 0.5·I": {"identity": 0.5}}
+FOR_IRNN: dict[str, dict[str, Any]] = {
+    "as chosen": {},
+    "gradients clipped at 0.1": {"clip": 0.1},
+    "W starts as 0.5·I": {"identity": 0.5},
+}
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "1 inner step": {"inner_steps": 1},
     "2 inner steps": {"inner_steps": 2},

@@ -179,7 +179,7 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
 PROGRAM = """
 import sys
 import torch
-from games import Mortal, Remember
+from games import Remember
 from fastweights.training import a3c
 from fastweights.training.runs import RunFolder
 if __name__ == "__main__":

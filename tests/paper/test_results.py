@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,7 @@ def test_the_settings_for_catch_are_those_that_the_search_chose():
     for variant, core in catch.TUNED:
         tried = found[catch.name_of(variant, core)]
         finalists = [trial for trial in tried if trial["mean_rewards"]]
-        best = max(finalists, key=lambda trial: statistics.fmean(trial["mean_rewards"]))
+        best = max(finalists, key=lambda trial: min(trial["mean_rewards"]))
         assert (len(finalists), len(best["mean_rewards"])) == (catch.FINALISTS, 1 + catch.FINAL_SEEDS)
         assert best["setting"] == catch.TUNED[variant, core]
         drawn = catch.trials(core, variant, counts.copy().pop())

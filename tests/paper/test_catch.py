@@ -15,7 +15,7 @@ def short(monkeypatch):
     """Runs of seconds."""
     monkeypatch.setattr(catch, "FRAMES", dict.fromkeys(catch.VARIANTS, 4_000))
     monkeypatch.setattr(catch, "QUICK_FRAMES", 2_000)
-    monkeypatch.setattr(agents, "GAMES", 4)
+    monkeypatch.setitem(agents.STEADY, "games", 4)
 
 
 def test_every_core_is_searched_alike():
@@ -23,16 +23,13 @@ def test_every_core_is_searched_alike():
         found = {core: list(catch.trials(core, variant, 50).values()) for core in catch.CORES}
         for runs in zip(*found.values(), strict=True):
             assert len({(run.training, run.seed, run.input_range) for run in runs}) == 1
-            assert [run.identity for run in runs[1:]] == [0, 0]  # which the ReLU RNN alone has
             assert 3e-4 < runs[0].training.lr <= 1e-2
             assert 0.003 < runs[0].training.entropy < 0.032
             assert runs[0].training.steps == variant[0] - 1
         ours = found["fast-weights"]
         assert len({run.training.lr for run in ours}) == 50
         assert {run.inner_steps for run in ours} == {1, 2, 3}
-        assert {run.training.clip for run in ours} == {0.1, 1}
         assert {run.input_range for run in ours} == {0, 0.3, 1}
-        assert {run.identity for run in found["irnn"]} == {0.5, 1}
         assert catch.trials("lstm", variant, 3) == dict(list(catch.trials("lstm", variant, 50).items())[:3])
 
 

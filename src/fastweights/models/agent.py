@@ -62,6 +62,8 @@ class Agent(nn.Module):
     def see(self, screens: Tensor) -> Tensor:
         """What the core sees of screens (…, pixels): `look(screens).relu()`, where black ones cost nothing."""
         lit = screens.any(-1)
+        if not lit.any():
+            return self.look.bias.relu().expand(*lit.shape, -1)
         shown = self.look(screens[lit])
         return self.look.bias.expand(*lit.shape, -1).index_put((lit,), shown).relu()
 

@@ -1,7 +1,6 @@
 """What makes the difference in Catch: agents with one thing changed at a time.
 
-It was asked of the settings that an earlier search had chosen, which did not draw the clip, W of the ReLU RNN, or
-inputs of U(±1); what it found is why `catch.trials` draws them now.
+It was asked of the settings that an earlier search had chosen, before agents were made steady (`agents.STEADY`).
 """
 
 import sys
@@ -18,10 +17,12 @@ from .run import with_knobs
 
 VARIANT = (16, 3)
 FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
+BEFORE: dict[str, Any] = {"value": 0.5, "doubt": 0.0}
 CHOSEN: dict[str, dict[str, Any]] = {
-    "irnn": {"lr": 0.005199550301032397, "entropy": 0.0034702260125949527, "input_range": 0.0},
-    "lstm": {"lr": 0.00159690455637715, "entropy": 0.010460542170681304, "input_range": 0.0},
+    "irnn": {**BEFORE, "lr": 0.005199550301032397, "entropy": 0.0034702260125949527, "input_range": 0.0},
+    "lstm": {**BEFORE, "lr": 0.00159690455637715, "entropy": 0.010460542170681304, "input_range": 0.0},
     "fast-weights": {
+        **BEFORE,
         "lr": 0.005371862843208839,
         "entropy": 0.013052887921011863,
         "input_range": 0.3,
@@ -31,10 +32,16 @@ CHOSEN: dict[str, dict[str, Any]] = {
     },
 }
 # What is changed in it.
+STEADIER: dict[str, dict[str, Any]] = {
+    "the value's error weighs 0.1": {"value": 0.1},
+    "a doubt of 0.001": {"doubt": 1e-3},
+    "both": {"value": 0.1, "doubt": 1e-3},
+}
 FOR_ALL: dict[str, dict[str, Any]] = {
     "as chosen": {},
     "RMSProp": {"optimizer": "rmsprop"},
     "gradients clipped at 0.1": {"clip": 0.1},
+    **STEADIER,
     "5 moves between updates": {"steps": 5},
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
@@ -45,6 +52,7 @@ FOR_ALL: dict[str, dict[str, Any]] = {
 FOR_IRNN: dict[str, dict[str, Any]] = {
     "as chosen": {},
     "gradients clipped at 0.1": {"clip": 0.1},
+    **STEADIER,
     "W starts as 0.5·I": {"identity": 0.5},
 }
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {

@@ -47,6 +47,9 @@ class Recipe:
     """What a reward is worth a move earlier."""
     entropy: float = 0.01
     """How much undecided play is worth."""
+    doubt: float = 0.0
+    """How much a chance for every action is worth. Unlike the entropy, it pulls as hard at a policy that is certain: one
+    that has become certain of a wrong thing finds back."""
     value: float = 0.5
     """Weight of the value's squared error."""
     clip: float = 1.0
@@ -62,7 +65,7 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
-        for name in ("entropy", "value", "clip"):
+        for name in ("entropy", "doubt", "value", "clip"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if not 0 <= self.discount <= 1:
@@ -199,7 +202,8 @@ class Worker:
         entropy = -(chances.exp() * chances).sum(-1).mean()
         said = chances.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
         value_error = functional.mse_loss(values, target)
-        loss = -(said * (target - values.detach())).mean() + recipe.value * value_error - recipe.entropy * entropy
+        loss = -(said * (target - values.detach())).mean() + recipe.value * value_error
+        loss = loss - recipe.entropy * entropy - recipe.doubt * chances.mean()
         net.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf)

@@ -29,7 +29,7 @@ FIRST_SEED = 30  # of the published runs: those before it were seen while the se
 SEARCH_SEED = 1000
 SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest reward
 FINALISTS = 2  # of these, those that learned fastest: they learn again, and the one with the better worst run is chosen
-FINAL_SEEDS = 1  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
+FINAL_SEEDS = 2  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
 FOR_ALL = ("lr", "entropy", "input_range")
 KNOBS = {  # of a core, that the search draws
     "irnn": FOR_ALL,

@@ -48,8 +48,8 @@ class Recipe:
     entropy: float = 0.01
     """How much undecided play is worth."""
     doubt: float = 0.0
-    """How much a chance for every action is worth. Unlike the entropy, it pulls as hard at a policy that is certain: one
-    that has become certain of a wrong thing finds back."""
+    """How much a chance for every action is worth. Unlike the entropy, it pulls as hard at a policy that is certain:
+    one that is wrong finds back."""
     value: float = 0.5
     """Weight of the value's squared error."""
     clip: float = 1.0

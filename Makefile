@@ -10,7 +10,7 @@ help:
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
-	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN"
+	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN, and of agents"
 	@echo "make clean     remove .venv and all caches"
 
 install: .venv/installed
@@ -44,6 +44,7 @@ sanitize: install
 
 bench: install
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/agents.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

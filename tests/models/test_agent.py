@@ -86,4 +86,9 @@ def test_black_screens_are_looked_at_like_all_others():
     weights = torch.rand_like(found)
     grads = [torch.autograd.grad((seen * weights).sum(), made.look.parameters()) for seen in (found, expected)]
     torch.testing.assert_close(*grads)
+    black = torch.zeros(6, 3, 9)
+    found, expected = made.see(black), made.look(black).relu()
+    torch.testing.assert_close(found, expected)
+    grads = [torch.autograd.grad((seen * weights).sum(), made.look.bias) for seen in (found, expected)]
+    torch.testing.assert_close(*grads)
     assert made.see(torch.zeros(0, 9)).shape == (0, 128)

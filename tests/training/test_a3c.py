@@ -43,6 +43,16 @@ def test_actions_are_drawn_by_their_chances():
     assert not a3c.draw(logits, torch.Generator().manual_seed(1)).view(-1, 2).equal(drawn)
 
 
+@pytest.mark.parametrize("doubt", [0.0, 0.01])
+def test_doubt_pulls_at_a_policy_that_is_certain(doubt):
+    """Where nothing else does, not even the entropy."""
+    worker = a3c.Worker(Remember(), Recipe(games=4, steps=3, entropy=0.01, clip=0, doubt=doubt), seed=0)
+    with torch.no_grad():
+        worker.net.policy.bias.copy_(torch.tensor([50.0, -50.0]))
+    worker.play(torch.nn.utils.parameters_to_vector(worker.net.parameters()).detach())
+    torch.testing.assert_close(worker.net.policy.bias.grad, torch.tensor([doubt, -doubt]) / 2)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_it_learns_to_remember(tmp_path, optimizer):
     recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer=optimizer)
@@ -239,6 +249,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
         ("steps", 0, "steps must be at least 1"),
         ("workers", 0, "workers must be at least 1"),
         ("entropy", -1, "entropy must be at least 0"),
+        ("doubt", -1, "doubt must be at least 0"),
         ("clip", math.nan, "clip must be at least 0"),
         ("discount", 1.1, "discount must be from 0 to 1, got 1.1"),
         ("optimizer", "sgd", "optimizer must be 'rmsprop' or 'adam', got 'sgd'"),

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from fastweights.paper import inquiry
+from fastweights.paper import catch, inquiry
 from fastweights.training.workers import Workers
 
+CHOSEN = {"lr": 1e-3, "entropy": 0.01, "input_range": 0.3}
 OURS = inquiry.CHANGES["fast-weights"]
 
 
@@ -14,9 +15,9 @@ OURS = inquiry.CHANGES["fast-weights"]
 def chosen(monkeypatch):
     monkeypatch.setattr(inquiry, "FRAMES", 1_000)
     monkeypatch.setattr(inquiry, "SEEDS", 2)
-    setting = {"lr": 1e-3, "entropy": 0.01, "input_range": 0.3}
-    ours = setting | {"rate": 0.1, "decay": 0.9, "inner_steps": 1}
-    monkeypatch.setattr(inquiry, "CHOSEN", {"irnn": setting, "lstm": setting, "fast-weights": ours})
+    setting = CHOSEN | {"rate": 0.1, "decay": 0.9, "inner_steps": 1}
+    tuned = {"irnn": CHOSEN, "lstm": CHOSEN, "fast-weights": setting}
+    monkeypatch.setattr(catch, "TUNED", {((16, 3), core): what for core, what in tuned.items()})
 
 
 def test_each_change_changes_something(chosen):
@@ -40,3 +41,9 @@ def test_end_to_end(chosen, tmp_path, monkeypatch, capsys):
     ]
     assert entries[0]["seeds"] != entries[1]["seeds"]
     assert "| fast-weights | sees its last action | " in (tmp_path / "results" / "catch-inquiry.md").read_text()
+
+
+def test_what_was_not_searched(monkeypatch, tmp_path):
+    monkeypatch.setattr(catch, "TUNED", {})
+    with pytest.raises(ValueError, match=r"irnn has not been searched for \(16, 3\) yet: fastweights search catch"):
+        inquiry.reproduce(tmp_path, Workers(1), "")

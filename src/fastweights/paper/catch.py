@@ -115,26 +115,22 @@ def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
 # What `search` chose for each variant and core: knobs of the run and of its recipe.
 TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     ((16, 3), "irnn"): {
-        "lr": 0.0009484107502724726,
-        "entropy": 0.005912519826282514,
-        "clip": 1.0,
+        "lr": 0.004279672119738549,
+        "entropy": 0.0035049955278555747,
         "input_range": 0.3,
-        "identity": 1.0,
     },
     ((16, 3), "lstm"): {
-        "lr": 0.009322397140925106,
-        "entropy": 0.01629637737935715,
-        "clip": 0.1,
+        "lr": 0.0018928797993921088,
+        "entropy": 0.00494332095319177,
         "input_range": 0.3,
     },
     ((16, 3), "fast-weights"): {
-        "lr": 0.009073184188235793,
-        "entropy": 0.013187653529390178,
-        "clip": 1.0,
-        "input_range": 1.0,
-        "rate": 0.18575321513067758,
-        "decay": 0.95,
-        "inner_steps": 3,
+        "lr": 0.009322397140925106,
+        "entropy": 0.01629637737935715,
+        "input_range": 0.0,
+        "rate": 0.08663737396378553,
+        "decay": 0.8,
+        "inner_steps": 2,
     },
     ((24, 5), "irnn"): {
         "lr": 0.00043805720282382544,

@@ -1,7 +1,4 @@
-"""What makes the difference in Catch: agents with one thing changed at a time.
-
-It was asked of the settings that an earlier search had chosen, before agents were made steady (`agents.STEADY`).
-"""
+"""What makes the difference in Catch: agents with one thing changed at a time in what was chosen for them."""
 
 import sys
 from collections.abc import Mapping
@@ -17,31 +14,14 @@ from .run import with_knobs
 
 VARIANT = (16, 3)
 FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
-BEFORE: dict[str, Any] = {"value": 0.5, "doubt": 0.0}
-CHOSEN: dict[str, dict[str, Any]] = {
-    "irnn": {**BEFORE, "lr": 0.005199550301032397, "entropy": 0.0034702260125949527, "input_range": 0.0},
-    "lstm": {**BEFORE, "lr": 0.00159690455637715, "entropy": 0.010460542170681304, "input_range": 0.0},
-    "fast-weights": {
-        **BEFORE,
-        "lr": 0.005371862843208839,
-        "entropy": 0.013052887921011863,
-        "input_range": 0.3,
-        "rate": 0.5654537110058789,
-        "decay": 0.8,
-        "inner_steps": 3,
-    },
-}
-# What is changed in it.
-STEADIER: dict[str, dict[str, Any]] = {
-    "the value's error weighs 0.1": {"value": 0.1},
-    "a doubt of 0.001": {"doubt": 1e-3},
-    "both": {"value": 0.1, "doubt": 1e-3},
-}
+# What is changed.
 FOR_ALL: dict[str, dict[str, Any]] = {
     "as chosen": {},
-    "RMSProp": {"optimizer": "rmsprop"},
+    "the value's error weighs 0.5": {"value": 0.5},
+    "no doubt": {"doubt": 0.0},
+    "both of these": {"value": 0.5, "doubt": 0.0},
     "gradients clipped at 0.1": {"clip": 0.1},
-    **STEADIER,
+    "RMSProp, learning rate 0.03": {"optimizer": "rmsprop", "lr": 0.03},
     "5 moves between updates": {"steps": 5},
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
@@ -49,13 +29,9 @@ FOR_ALL: dict[str, dict[str, Any]] = {
     "sees its last action": {"last_action": True},
     "paddle starts in the centre": {"paddle_start": "centre"},
 }
-FOR_IRNN: dict[str, dict[str, Any]] = {
-    "as chosen": {},
-    "gradients clipped at 0.1": {"clip": 0.1},
-    **STEADIER,
-    "W starts as 0.5·I": {"identity": 0.5},
-}
+FOR_RELUS: dict[str, dict[str, Any]] = {"W starts as 0.5·I": {"identity": 0.5}}
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
+    "W starts as I": {"identity": 1.0},
     "1 inner step": {"inner_steps": 1},
     "2 inner steps": {"inner_steps": 2},
     "3 inner steps": {"inner_steps": 3},
@@ -66,15 +42,17 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
-    "W starts as 0.5·I": {"identity": 0.5},
-    "W starts as I": {"identity": 1.0},
 }
-CHANGES = {"irnn": FOR_IRNN, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
+CHANGES = {
+    "irnn": FOR_ALL | FOR_RELUS,
+    "lstm": FOR_ALL,
+    "fast-weights": FOR_ALL | FOR_RELUS | FOR_FAST_WEIGHTS,
+}
 
 
 def runs_of(core: str, knobs: Mapping[str, Any]) -> list[agents.Catch]:
     """One run per seed; none, if what was chosen is like that anyway."""
-    base = [catch.config(core, VARIANT, CHOSEN[core], seed, FRAMES) for seed in range(SEEDS)]
+    base = [catch.config(core, VARIANT, catch.TUNED[VARIANT, core], seed, FRAMES) for seed in range(SEEDS)]
     changed = [with_knobs(run, knobs) for run in base]
     return [] if knobs and changed == base else changed
 

@@ -63,6 +63,7 @@ def test_it_learns_to_remember(tmp_path, optimizer):
     metrics = folder.metrics
     assert [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
     assert metrics[0]["reward"] < 0.6 < metrics[-1]["reward"]
+    assert list(tmp_path.glob("events.*"))
     assert result["frames"] >= recipe.frames > result["frames"] - 4 * 16
 
 

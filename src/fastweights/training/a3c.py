@@ -299,9 +299,10 @@ def learn(
     shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone(), recipe.workers), _Position()
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
+    measured: dict[str, Any] = folder.metrics[-1] if at.window else {"frames": 0, "reward": None}
+    writer = folder.tensorboard(measured["frames"])
     started, before = time.monotonic(), at.seconds
     frames_before, last_saved, last_told = at.frames, started, -math.inf
-    reward: float | None = folder.metrics[-1]["reward"] if at.window else None
 
     def save() -> None:
         nonlocal last_saved
@@ -309,10 +310,11 @@ def learn(
         folder.save_checkpoint(shared.tensors(), vars(at))
 
     def measure() -> None:
-        nonlocal reward
-        measured = at.close_window()
-        reward = measured["reward"]
-        folder.add_metrics({**measured, "seconds": before + time.monotonic() - started})
+        nonlocal measured
+        measured = at.close_window() | {"seconds": before + time.monotonic() - started}
+        folder.add_metrics(measured)
+        for name, value in measured.items():
+            writer.add_scalar(name, value, measured["frames"])
 
     stopped = "finished"
     try:
@@ -326,7 +328,8 @@ def learn(
                     break
             if now - last_told > 0.5:
                 speed = (at.frames - frames_before) / (now - started)
-                note = f"{speed:,.0f} frames/s" if reward is None else f"reward {reward:.2f}, {speed:,.0f} frames/s"
+                reward, note = measured["reward"], f"{speed:,.0f} frames/s"
+                note = note if reward is None else f"reward {reward:.2f}, {note}"
                 value = None if reward is None else -reward
                 tell(Progress(at.frames, recipe.frames, at.window, note, speed, value))
                 last_told = now
@@ -337,6 +340,8 @@ def learn(
             measure()
     except DivergedError:
         stopped = "diverged"
+    finally:
+        writer.close()
     if stopped == "finished":
         save()
         if at.frames < recipe.frames:

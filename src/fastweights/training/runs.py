@@ -112,6 +112,12 @@ class RunFolder:
             kept = [entry for entry in self.metrics if entry["epoch"] <= epochs]
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in kept))
 
+    def tensorboard(self, step: int) -> Any:
+        """A writer of TensorBoard's events, for what comes after this step: it is about to be measured again."""
+        from torch.utils.tensorboard import SummaryWriter  # which is slow to load
+
+        return SummaryWriter(self.path, purge_step=step + 1 if step else None)
+
     def finish(self, result: Mapping[str, Any]) -> None:
         write_json(self.path / "result.json", result)
 

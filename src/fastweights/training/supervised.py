@@ -130,7 +130,7 @@ def fit(
     folder.keep_metrics(at.epoch)
     metrics = folder.metrics
     measured, best = (dict(metrics[-1]), metrics[at.best_epoch - 1]) if at.epoch else ({}, None)
-    writer = _tensorboard(folder, at.epoch)
+    writer = folder.tensorboard(at.epoch)
     started, last_saved, last_told, updates_before = time.monotonic(), time.monotonic(), -math.inf, at.updates
     seconds_before, stopped = at.seconds, _stopped(at, recipe)
 
@@ -277,9 +277,3 @@ def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, folder: RunFold
         what = str(error).splitlines()[0]
         raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error
     return at
-
-
-def _tensorboard(folder: RunFolder, epoch: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder.path, purge_step=epoch + 1 if epoch else None)

@@ -41,9 +41,3 @@ def test_end_to_end(chosen, tmp_path, monkeypatch, capsys):
     ]
     assert entries[0]["seeds"] != entries[1]["seeds"]
     assert "| fast-weights | sees its last action | " in (tmp_path / "results" / "catch-inquiry.md").read_text()
-
-
-def test_what_was_not_searched(monkeypatch, tmp_path):
-    monkeypatch.setattr(catch, "TUNED", {})
-    with pytest.raises(ValueError, match=r"irnn has not been searched for \(16, 3\) yet: fastweights search catch"):
-        inquiry.reproduce(tmp_path, Workers(1), "")

@@ -15,22 +15,24 @@ from .run import with_knobs
 VARIANT = (16, 3)
 FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
 # What is changed.
-FOR_ALL: dict[str, dict[str, Any]] = {
+STEADY: dict[str, dict[str, Any]] = {
     "as chosen": {},
     "the value's error weighs 0.5": {"value": 0.5},
     "no doubt": {"doubt": 0.0},
     "both of these": {"value": 0.5, "doubt": 0.0},
-    "RMSProp, learning rate 0.03": {"optimizer": "rmsprop", "lr": 0.03},
-    "5 moves between updates": {"steps": 5},
+}
+INPUTS: dict[str, dict[str, Any]] = {
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
     "inputs U(±1)": {"input_range": 1.0},
+}
+LEARNING: dict[str, dict[str, Any]] = {
+    "RMSProp, learning rate 0.03": {"optimizer": "rmsprop", "lr": 0.03},
+    "5 moves between updates": {"steps": 5},
     "sees its last action": {"last_action": True},
     "paddle starts in the centre": {"paddle_start": "centre"},
 }
-FOR_RELUS: dict[str, dict[str, Any]] = {"W starts as 0.5·I": {"identity": 0.5}}
-FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
-    "W starts as I": {"identity": 1.0},
+MEMORY: dict[str, dict[str, Any]] = {
     "1 inner step": {"inner_steps": 1},
     "2 inner steps": {"inner_steps": 2},
     "3 inner steps": {"inner_steps": 3},
@@ -40,11 +42,12 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
+    "W starts as I": {"identity": 1.0},
 }
-CHANGES = {
-    "irnn": FOR_ALL | FOR_RELUS,
-    "lstm": FOR_ALL,
-    "fast-weights": FOR_ALL | FOR_RELUS | FOR_FAST_WEIGHTS,
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "irnn": STEADY | INPUTS | {"W starts as 0.5·I": {"identity": 0.5}},
+    "lstm": STEADY | INPUTS | LEARNING,
+    "fast-weights": STEADY | INPUTS | LEARNING | MEMORY,
 }
 
 

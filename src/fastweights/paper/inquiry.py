@@ -65,15 +65,20 @@ def folder_of(runs: Path, core: str, change: str) -> Path:
 
 def reproduce(runs: Path, workers: Workers, command: str) -> dict[str, str]:
     """Train all of them into run folders that `collect` reads; what failed."""
+    found = [
+        (core, change, run)
+        for core, changes in CHANGES.items()
+        for change, knobs in changes.items()
+        for run in runs_of(core, knobs)
+    ]
     jobs = [
         Job(
             f"{core}, {change}, seed {run.seed}",
             agents.train,
             {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", "command": command},
         )
-        for core, changes in CHANGES.items()
-        for change, knobs in changes.items()
-        for run in runs_of(core, knobs)
+        # A seed of all before the next: stopped in the middle, there is something of everything.
+        for core, change, run in sorted(found, key=lambda each: each[2].seed)
     ]
     return run_all(jobs, workers, agents.describe).failures
 

@@ -39,13 +39,12 @@ MEMORY: dict[str, dict[str, Any]] = {
     "rate 0.03": {"rate": 0.03},
     "rate 0.5": {"rate": 0.5},
     "decay 0.8": {"decay": 0.8},
-    "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
     "W starts as I": {"identity": 1.0},
 }
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
-    "irnn": STEADY | INPUTS | {"W starts as 0.5·I": {"identity": 0.5}},
+    "irnn": STEADY | {"W starts as 0.5·I": {"identity": 0.5}},
     "lstm": STEADY | INPUTS | LEARNING,
     "fast-weights": STEADY | INPUTS | LEARNING | MEMORY,
 }

@@ -130,9 +130,13 @@ def reproduce_catch(
     return say_failures(failures)
 
 
-def reproduce_inquiry(*, work: Works = HERE) -> int:
-    """Train agents to play Catch with one thing changed at a time: what makes the difference."""
-    failures = inquiry.reproduce(work.runs, work.crew, command())
+def reproduce_inquiry(*, changes: tuple[str, ...] = (), work: Works = HERE) -> int:
+    """Train agents to play Catch with one thing changed at a time: what makes the difference.
+
+    Args:
+        changes: some of them, as the table names them; by default all.
+    """
+    failures = inquiry.reproduce(changes, work.runs, work.crew, command())
     inquiry.publish(work.runs, work.results)
     return say_failures(failures)
 

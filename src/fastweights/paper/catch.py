@@ -325,8 +325,7 @@ def of_seed(run: RunFolder) -> dict[str, Any]:
     found = {"seed": result["seed"], **{f"frames_to_{each:g}": frames_to(metrics, each) for each in THRESHOLDS}}
     found |= {"final_reward": final_reward(metrics)}
     found |= {"best_reward": max((entry["reward"] for entry in metrics), default=-1.0)}
-    found |= {name: result.get(name, -1.0) for name in ("greedy_reward", "sampled_reward")}
-    return found | {"frames_per_second": result["frames"] / result["seconds"]}
+    return found | {name: result.get(name, -1.0) for name in ("greedy_reward", "sampled_reward")}
 
 
 CAPTION = (
@@ -334,17 +333,12 @@ CAPTION = (
     "frames to a reward of 0, 0.5 and 0.9 while learning, median and range."
 )
 MEASURES = ("greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds")
-HEADER = ("game", "core", *MEASURES, "frames/s")
+HEADER = ("game", "core", *MEASURES)
 
 
 def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """One row of text per entry: means, and medians of the frames."""
-    found: list[tuple[str, ...]] = []
-    for entry in entries:
-        speed = f"{statistics.median(seed['frames_per_second'] for seed in entry['seeds']):,.0f}"
-        size, visible = entry["variant"]
-        found.append((f"{size}, {visible}", entry["core"], *measures(entry["seeds"]), speed))
-    return found
+    return [("{}, {}".format(*entry["variant"]), entry["core"], *measures(entry["seeds"])) for entry in entries]
 
 
 def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

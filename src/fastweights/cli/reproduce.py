@@ -120,7 +120,7 @@ def reproduce_catch(
         games: size and visible frames; a quick look takes the first.
         trials: before that, run so many of the search's trials for each core and game, for the curves of the best five.
         seeds: runs per core and game; by default 5.
-        quick: 400,000 frames and one seed: a look, not a result.
+        quick: 800,000 frames and one seed: a look, not a result.
     """
     variants = [catch.variant(game) for game in (games[:1] if quick else games)]
     number = seeds if seeds is not None else 1 if quick else catch.SEEDS

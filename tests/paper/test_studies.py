@@ -75,7 +75,10 @@ def test_a_search_whose_worker_and_then_all_of_it_is_killed_ends_with_the_same_t
 
 
 def test_a_search_that_is_interrupted_stops_with_a_word_and_goes_on(undisturbed, tmp_path):
-    process = start(tmp_path)
+    def heed_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which tests that a shell runs in the background ignore
+
+    process = start(tmp_path, preexec_fn=heed_interrupts)
     wait_for(tmp_path, 6, process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()

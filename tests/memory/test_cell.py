@@ -123,4 +123,4 @@ def test_bad_input_is_named():
 
 
 def test_repr():
-    assert repr(FastWeightsCell(3, 5, bias=False, rate=0.1)) == "FastWeightsCell(3, 5, rate=0.1)"
+    assert repr(FastWeightsCell(3, 5, bias=False, rate=0.1)) == "FastWeightsCell(3, 5, rate=0.1, bias=False)"

@@ -29,8 +29,8 @@ CONSTRUCTOR = [
     ({"nonlinearity": "gelu"}, ValueError, "nonlinearity must be one of 'relu', 'tanh'; got 'gelu'"),
     ({"backend": "cuda"}, ValueError, "backend must be one of .*; got 'cuda'"),
     ({"dropout": 1.5}, ValueError, "dropout must be at least 0 and at most 1, got 1.5"),
-    ({"dtype": torch.int32}, TypeError, "dtype must be a real floating-point dtype, got torch.int32"),
-    ({"dtype": torch.complex64}, TypeError, "dtype must be a real floating-point dtype, got torch.complex64"),
+    ({"dtype": torch.int32}, TypeError, "dtype must be a real floating-point torch.dtype, got torch.int32"),
+    ({"dtype": torch.complex64}, TypeError, "dtype must be a real floating-point torch.dtype, got torch.complex64"),
 ]
 
 
@@ -59,11 +59,12 @@ CALL = [
     ((X, state(1, 5)), {}, ValueError, r"state must have h of shape \(1, 2, 5\), got \(1, 5\)"),
     ((X, state(1, 2, 5, dtype=torch.float64)), {}, ValueError, "state must be torch.float32 on cpu.*float64"),
     ((X, state(1, 2, 5, device="meta")), {}, ValueError, "state must be torch.float32 on cpu.*meta"),
-    ((X, torch.zeros(1, 2, 5)), {}, TypeError, r"state must be a FastWeightsState\(h, A\) or None, got Tensor"),
+    ((X, torch.zeros(1, 2, 5)), {}, TypeError, r"state must be a FastWeightsState\(h, A\), a pair.*got Tensor"),
     ((X,), {"lengths": torch.tensor([5, 1])}, ValueError, "lengths must be from 0 to 4 .*got 1 to 5"),
     ((X,), {"lengths": torch.tensor([-1, 4])}, ValueError, "lengths must be from 0 to 4 .*got -1 to 4"),
-    ((X,), {"lengths": torch.tensor([1.0, 4.0])}, TypeError, "lengths must be a tensor of integers, got torch.float32"),
-    ((X,), {"lengths": [1, 4]}, TypeError, "lengths must be a tensor of integers, got list"),
+    ((X,), {"lengths": torch.tensor([1.0, 4.0])}, TypeError, "lengths must be a tensor or a list of integers.*float32"),
+    ((X,), {"lengths": [1, 4.0]}, TypeError, "lengths must be a tensor or a list of integers, got list"),
+    ((X,), {"lengths": [1, 5]}, ValueError, "lengths must be from 0 to 4 .*got 1 to 5"),
     ((X,), {"lengths": torch.tensor([1, 2, 3])}, ValueError, r"lengths must have shape \(2,\).*got \(3,\)"),
     (
         (X,),
@@ -71,7 +72,8 @@ CALL = [
         ValueError,
         "lengths must be on cpu, where x is; got meta",
     ),
-    ((X,), {"reset": torch.zeros(4, 2)}, TypeError, "reset must be bool, got torch.float32"),
+    ((X,), {"reset": torch.full((4, 2), 0.5)}, ValueError, "reset must be 0 or 1, got 0.5 to 0.5"),
+    ((X,), {"reset": torch.zeros(4, 2, dtype=torch.complex64)}, TypeError, "reset must be bool, integer or floating"),
     ((X,), {"wipe": torch.zeros(2, 4).bool()}, ValueError, r"wipe must have shape \(4, 2\).*got \(2, 4\)"),
     ((X,), {"store": torch.zeros(1, 2)}, ValueError, r"store must have .* or \(4, 1\), one per step; got \(1, 2\)"),
     ((X,), {"wipe": True}, TypeError, "wipe must be a tensor, got bool"),
@@ -101,8 +103,8 @@ def test_call(args, signals, error, message, monkeypatch):
 
 
 def test_integrate_is_checked_like_the_other_flags():
-    with pytest.raises(TypeError, match="integrate must be bool, got torch.float32"):
-        FastWeights(3, 5, integration=True)(X, integrate=torch.zeros(4, 2))
+    with pytest.raises(ValueError, match="integrate must be 0 or 1, got 2.0 to 2.0"):
+        FastWeights(3, 5, integration=True)(X, integrate=torch.full((4, 2), 2))
     with pytest.raises(ValueError, match="integrate must be None: this layer was made without integration=True"):
         FastWeightsCell(3, 5)(X[0], integrate=torch.zeros(2).bool())
 

@@ -15,7 +15,13 @@ DYNAMICS = [Dynamics(), Dynamics(0), Dynamics(3, "identity", "tanh", True), Dyna
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"norm": False, "bias": False, "integrated": False}, {"before": False, "start": False}, {"steps": True}],
+    [
+        {},
+        {"norm": False, "bias": False, "integrated": False},
+        {"before": False, "start": False},
+        {"steps": True},
+        {"parted": True},
+    ],
 )
 @pytest.mark.parametrize("K", [7, 3])
 @pytest.mark.parametrize("shared", [True, False])
@@ -32,7 +38,7 @@ def test_backward_equals_autograd(dynamics, options, K, shared, fused):
     expected = torch.autograd.grad(results, leaves, grads, allow_unused=True)
     with torch.no_grad():
         twin = kernel if fused else chunked
-        saved = twin.forward(run, dynamics)
+        saved = twin.forward(run, dynamics, True)
         found = twin.backward(grad_hs, grad_A, run, saved, dynamics, (True,) * autograd.GRADIENTS)
     torch.testing.assert_close(saved.hs, hs)
     if A is not None:
@@ -46,6 +52,10 @@ def test_backward_equals_autograd(dynamics, options, K, shared, fused):
         torch.testing.assert_close(ours * seen, theirs * seen, rtol=1e-9, atol=1e-10)
 
 
+def detached_of(run):
+    return Run(*(None if tensor is None else tensor.detach() for tensor in run))
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"norm": False, "before": False, "bias": False, "integrated": False}, {"shared": True}]
 )
@@ -55,13 +65,14 @@ def test_operators_pass_opcheck(options, K, fused):
     run = random_run(3, 2, 4, 4, K, **options)
     count = autograd.GRADIENTS
     learned = Run(*(None if tensor is None else tensor.requires_grad_() for tensor in run[:count]), *run[count:])
-    torch.library.opcheck(autograd.forward_op, (*learned, 2, "sustained", "tanh", False, fused))
-    detached = Run(*(None if tensor is None else tensor.detach() for tensor in run))
-    saved = autograd.forward_op(*detached, 2, "sustained", "tanh", False, fused)
+    torch.library.opcheck(autograd.forward_op, (*learned, 2, "sustained", "tanh", False, fused, True))
+    torch.library.opcheck(autograd.forward_op, (*detached_of(learned), 2, "sustained", "tanh", False, fused, False))
+    detached = detached_of(run)
+    hs, *saved = autograd.forward_op(*detached, 2, "sustained", "tanh", False, fused, True)
     grad_A = None if K == 3 else torch.randn_like(saved[1])
     for some in (True, False):
         wanted = [
             tensor is not None and (some or n < chunked.WEIGHTS) for n, tensor in enumerate(run[: autograd.GRADIENTS])
         ]
-        args = (torch.randn_like(saved[0]), grad_A, *saved, *detached, 2, "sustained", "tanh", False, fused, wanted)
+        args = (torch.randn_like(hs), grad_A, *saved, *detached[1:], 2, "sustained", "tanh", False, fused, wanted)
         torch.library.opcheck(autograd.backward_op, args)

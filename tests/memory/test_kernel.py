@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def runs(draw):
             return torch.stack((tensor, tensor), -1)[..., 0]
         return tensor
 
-    names = ("norm", "bias", "before", "start", "shared", "wiped", "integrated", "steps")
+    names = ("norm", "bias", "before", "start", "shared", "wiped", "parted", "integrated", "steps")
     run = random_run(T, B, features, H, K, dtype=dtype, lay=lay, **{name: draw(st.booleans()) for name in names})
     settling, nonlinearity = draw(st.sampled_from(["sustained", "identity"])), draw(st.sampled_from(["relu", "tanh"]))
     dynamics = Dynamics(draw(st.integers(0, 3)), settling, nonlinearity, draw(st.booleans()))
@@ -53,9 +54,9 @@ def runs(draw):
 def test_equals_its_torch_twin(case):
     run, dynamics, grads = case
     everything = (True,) * len(chunked.Gradients._fields)
-    theirs = chunked.forward(run, dynamics)
+    theirs = chunked.forward(run, dynamics, True)
     assume((theirs.hs.abs() < 1e3).all())  # without layer norm a ReLU net may grow as h ← h³
-    ours = kernel.forward(run, dynamics)
+    ours = kernel.forward(run, dynamics, True)
     found = kernel.backward(*grads, run, ours, dynamics, everything)
     expected = chunked.backward(*grads, run, theirs, dynamics, everything)
     pairs = {"hs": (ours.hs, theirs.hs), "A": (ours.A, theirs.A)}
@@ -131,6 +132,28 @@ def test_every_build_does_the_same(build, tmp_path):
     if runs_on is not None and torch.backends.cpu.get_cpu_capability() not in runs_on:
         pytest.skip(f"this CPU cannot run the {build} build")
     shutil.copy(library, tmp_path)
+    assert_equals_torch(build, tmp_path)
+
+
+# Of each family an old one and a new one; where none is installed, the compiler that built the package is tested alone.
+@pytest.mark.parametrize("compiler", ["g++-9", "g++-11", "g++-14", "clang++-11", "clang++-13", "clang++-19"])
+def test_other_compilers_build_it(compiler, tmp_path):
+    if not shutil.which(compiler) or not shutil.which("cmake"):
+        pytest.skip(f"no {compiler}, or no cmake")
+    cpu = torch.backends.cpu.get_cpu_capability()
+    build = next(build for build, runs_on in kernel.BUILDS.items() if runs_on is None or cpu in runs_on)
+    sources = Path(kernel.__file__).parent
+    flags = [f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_CXX_FLAGS=-Werror -Wno-deprecated-declarations"]
+    flags.append("-DFASTWEIGHTS_OPTIMIZATION=-O1")
+    for command in (["-S", str(sources), "-B", str(tmp_path), *flags], ["--build", str(tmp_path)]):
+        target = ["--target", f"fastweights_{build}"] if "--build" in command else []
+        done = subprocess.run(["cmake", *command, *target], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert_equals_torch(build, tmp_path)
+
+
+def assert_equals_torch(build, folder):
+    """A build of the library in this folder, in a process of its own."""
     code = """
 import torch, fastweights
 print(fastweights.backend())
@@ -146,7 +169,7 @@ for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-3)):
             found.append([output, state.A, *torch.autograd.grad(loss, [x, *layer.parameters()])])
         torch.testing.assert_close(*found, rtol=near, atol=near)
 """
-    environment = {**os.environ, "FASTWEIGHTS_KERNEL": str(tmp_path)}
+    environment = {**os.environ, "FASTWEIGHTS_KERNEL": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"kernel ({build})")
@@ -176,7 +199,7 @@ def test_lengths_that_nobody_checked_reach_no_further_than_the_steps():
     results = []
     for steps in (wild, bounded):
         one = run._replace(steps=steps)
-        saved = kernel.forward(one, Dynamics())
+        saved = kernel.forward(one, Dynamics(), True)
         results.append((saved.hs, *kernel.backward(saved.hs, None, one, saved, Dynamics(), everything)))
     for ours, theirs in zip(*results, strict=True):
         assert torch.equal(ours, theirs)
@@ -224,7 +247,61 @@ fastweights.FastWeights(3, 5, backend="kernel")
 
 @needs_kernel
 def test_what_the_kernel_does_not_cover_goes_to_torch():
-    half, fused = FastWeights(3, 5, dtype=torch.bfloat16), FastWeights(3, 5, backend="kernel")
-    assert half(torch.zeros(2, 1, 3, dtype=torch.bfloat16))[0].dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="backend 'kernel' takes float32 or float64 on the CPU, got torch.bfloat16"):
-        fused.bfloat16()(torch.zeros(2, 1, 3, dtype=torch.bfloat16))
+    x = torch.randn(2, 1, 3)
+    fused = FastWeights(3, 5, backend="kernel")
+    twin = torch.func.functional_call(fused, {"norm_weight_l0": torch.tensor([2.0])}, (x,))[0]  # broadcast
+    torch.nn.init.constant_(fused.norm_weight_l0, 2.0)
+    torch.testing.assert_close(fused(x)[0], twin)
+    with pytest.raises(ValueError, match="backend 'kernel' takes tensors on the CPU, got meta"):
+        fused.to("meta")(x.to("meta"))
+
+
+WARNED = """
+import os, sys, warnings
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as caught:
+    import torch, fastweights
+    device = "{device}"
+    for kind in (fastweights.FastWeights, fastweights.FastWeightsCell):
+        module = kind(3, 5, backend="{backend}").to(device)
+        before = len(caught)
+        assert before == 0 or kind is not fastweights.FastWeights  # at the first use, not before
+        x = torch.zeros(*(7,) * (kind is fastweights.FastWeights), 2, 3, device=device)
+        for grad in (False, True, True):
+            with torch.set_grad_enabled(grad):
+                module(x)
+for warning in caught:
+    print(warning.category.__name__, warning.message)
+"""
+
+
+def warned(setting, backend="auto", device="cpu"):
+    """The lines of what is warned of in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "FASTWEIGHTS_KERNEL"}
+    environment |= {} if setting is None else {"FASTWEIGHTS_KERNEL": str(setting)}
+    code = WARNED.format(backend=backend, device=device)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("built", "reason"), [(False, "it was not built"), (True, "cannot be loaded")])
+def test_without_the_kernel_the_first_use_warns_once(built, reason, tmp_path):
+    if built:
+        (tmp_path / "libfastweights_baseline.so").write_bytes(b"not a library")
+    (line,) = warned(tmp_path)
+    assert line.startswith("UserWarning FastWeights runs without its fused kernel, several times slower: ")
+    assert reason in line
+    assert "install a C++ compiler (GCC 9 or newer, or clang 11 or newer) and the package again" in line
+    assert 'say backend="torch" or set FASTWEIGHTS_KERNEL=off' in line
+
+
+@pytest.mark.parametrize("case", [("off",), ("nowhere", "torch"), ("nowhere", "auto", "meta")])
+def test_who_wants_no_kernel_is_not_warned(case, tmp_path):
+    setting, *rest = case
+    assert warned(setting if setting == "off" else tmp_path, *rest) == []
+
+
+@needs_kernel
+def test_who_has_the_kernel_is_not_warned():
+    assert warned(os.environ.get("FASTWEIGHTS_KERNEL")) == []

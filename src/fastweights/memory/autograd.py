@@ -1,37 +1,52 @@
 """Runs for autograd, and as operators that torch.compile takes as they are, by the kernel or by its torch twin."""
 
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
-from torch.autograd import forward_ad
 
-from . import chunked, kernel
+from . import checks, chunked, kernel
 from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
 from .equations import Dynamics
+from .modes import PLAIN, batched, compiled, transformed, watched
 
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
+RESULTS = 3  # of what is saved: hs, states and A
+H0 = Run._fields.index("h0")  # the first that is not x and not a weight
 
 
-def transformed() -> bool:
-    """Whether torch is to see every operation, for a transform of `torch.func` or derivatives in forward mode."""
-    return _are_functorch_transforms_active() or forward_ad._current_level >= 0
+def run_through(run: Run, dynamics: Dynamics, fused: bool, for_backward: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`hs`, `states` and `A` of `Saved`, ready to be differentiated by whatever asks for it, if it is `for_backward`.
 
-
-def run_through(run: Run, dynamics: Dynamics, fused: bool) -> tuple[Tensor, Tensor | None]:
-    """`hs` and `A` of `Saved`, ready to be differentiated by whatever asks for it."""
-    if transformed():
-        return differentiable(run, dynamics)
-    if type(run.x) is not Tensor or torch.compiler.is_compiling():  # a tensor without memory of its own, say
-        hs, A, *_ = forward_op(*run, *dynamics, fused)
-        return hs, A
-    if torch.is_grad_enabled():
+    Args:
+        fused: by the kernel, where it can be used; the weights are known to fit.
+    """
+    if compiled():
+        hs, states, A, *_ = forward_op(*run, *dynamics, fused, for_backward)
+        return hs, states, A
+    if watched():
+        return _watched_run(run, dynamics)
+    fused = fused and kernel.covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    if not (fused or all(tensor is None or type(tensor) in PLAIN for tensor in run)):
+        return _watched_run(run, dynamics)
+    if for_backward:
         # An argument costs time: the weights of the past, whose gradients are seldom wanted, go together.
         count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
-        return RunFunction.apply(run, dynamics, fused, *run[:count])  # type: ignore[no-untyped-call, no-any-return]
-    saved = (kernel if fused else chunked).forward(run, dynamics)
-    return saved.hs, saved.A
+        return RunFunction.apply(run, dynamics, fused, *run[:count])[:RESULTS]  # type: ignore[no-untyped-call, no-any-return]
+    saved = (kernel if fused else chunked).forward(run, dynamics, False)
+    return saved.hs, saved.states, saved.A
+
+
+def _watched_run(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor, Tensor | None]:
+    hs, last = differentiable(run, dynamics)
+    return hs, hs.clone(), last
+
+
+def snapshot(tensor: Tensor) -> Tensor:
+    """A copy that a backward can rely on, whatever becomes of the original; gradients flow through it."""
+    # A compiler may do without a `clone` that it sees.
+    return snapshot_op(tensor) if compiled() else tensor.clone()
 
 
 class RunFunction(torch.autograd.Function):
@@ -39,45 +54,82 @@ class RunFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: Run, dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
-        saved = (kernel if fused else chunked).forward(run, dynamics)
+        saved = (kernel if fused else chunked).forward(run, dynamics, True)
+        hs, states, A, x, *others = saved
+        if x is None and run.x.is_inference():  # which cannot be saved for a backward
+            x = run.x.clone()
         ctx.rest, ctx.dynamics, ctx.fused = run[len(tensors) :], dynamics, fused
+        ctx.digest = kernel.digest(run.x.contiguous()) if x is None else None
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *saved)
-        return saved.hs, saved.A
+        ctx.save_for_backward(run.x if x is None else x, *tensors[1:], states, A, *others)
+        # A copy of x is a result, so that derivatives of the gradients know that it is x.
+        return hs, states, A, x
 
     @staticmethod
-    def backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None) -> Any:
-        tensors, count = ctx.saved_tensors, TENSORS - len(ctx.rest)
-        run, saved = Run(*tensors[:count], *ctx.rest), Saved(*tensors[count:])
+    def backward(
+        ctx: Any, grad_hs: Tensor | None, grad_states: Tensor | None, grad_A: Tensor | None, grad_copy: Tensor | None
+    ) -> Any:
+        saved_tensors, count = ctx.saved_tensors, TENSORS - len(ctx.rest)
+        (x, *tensors), (states, A, *others) = saved_tensors[:count], saved_tensors[count:]
+        if ctx.digest is not None:
+            x = x.contiguous()
+            if kernel.digest(x) != ctx.digest:
+                raise RuntimeError(
+                    "x was written to, past autograd (by .data, NumPy or the like), between the call of the layer and "
+                    "its backward, which needs x as it was: write to a copy, or after the backward"
+                )
+        run, saved = Run(x, *tensors, *ctx.rest), Saved(states, states, A, x, *others)
         wanted = ctx.needs_input_grad[3:] + (False,) * (GRADIENTS - count)  # of all that a run has gradients for
-        if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated in turn
+        grad_hs = _sum(grad_hs, grad_states)
+        many = (grad_hs is not None and batched(grad_hs)) or (grad_A is not None and batched(grad_A))
+        if many or torch.is_grad_enabled() or transformed():  # many at once, or such as will be differentiated in turn
             grads = _differentiable_backward(grad_hs, grad_A, run, ctx.dynamics, wanted)
         else:
-            grad_hs = torch.zeros_like(saved.hs) if grad_hs is None else grad_hs
+            if not ctx.fused:
+                checks.still_there(run[1:H0])
+            grad_hs = torch.zeros_like(states) if grad_hs is None else grad_hs
             backward = kernel.backward if ctx.fused else chunked.backward
             grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
-        return None, None, None, *[grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
+        found = [grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
+        return None, None, None, _sum(found[0], grad_copy) if wanted[0] else None, *found[1:]
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
 
 
 def _differentiable_backward(
     grad_hs: Tensor | None, grad_A: Tensor | None, run: Run, dynamics: Dynamics, wanted: tuple[bool, ...]
 ) -> Gradients:
-    # Aliases, so that the gradient of W, say, stops here and leaves out what h0 owes to W.
-    aliases: Any = [None if tensor is None else tensor.view_as(tensor) for tensor in run]
-    results = differentiable(Run(*aliases), dynamics)
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Aliases, so that the gradient of W, say, stops here and leaves out what h0 owes to W.
+        aliases: Any = [None if tensor is None else tensor.view_as(tensor) for tensor in run]
+        results = differentiable(Run(*aliases), dynamics)
     given = [(result, grad) for result, grad in zip(results, (grad_hs, grad_A), strict=True) if grad is not None]
     places = [place for place, want in enumerate(wanted) if want]
+    if not given:
+        return Gradients()
     found = torch.autograd.grad(
         [result for result, _ in given],  # type: ignore[arg-type]
         [aliases[place] for place in places],
         [grad for _, grad in given],
-        create_graph=True,
+        create_graph=create_graph,
         allow_unused=True,
     )
     grads: list[Tensor | None] = [None] * GRADIENTS
     for place, grad in zip(places, found, strict=True):
         grads[place] = grad
     return Gradients(*grads)
+
+
+@torch.library.custom_op("fastweights::snapshot", mutates_args=())
+def snapshot_op(tensor: Tensor) -> Tensor:
+    return tensor.clone()
+
+
+snapshot_op.register_fake(torch.empty_like)
+snapshot_op.register_autograd(lambda ctx, grad: grad)
 
 
 @torch.library.custom_op("fastweights::run", mutates_args=())
@@ -96,6 +148,7 @@ def forward_op(
     left: Tensor | None,
     p_left: Tensor | None,
     keep: Tensor | None,
+    reset: Tensor | None,
     integrate: Tensor | None,
     steps: Tensor | None,
     inner_steps: int,
@@ -103,36 +156,53 @@ def forward_op(
     nonlinearity: str,
     normalize_start: bool,
     fused: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, integrate, steps)
+    for_backward: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, reset, integrate, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    saved = (kernel if fused else chunked).forward(run, dynamics)
+    saved = _computes(fused, run).forward(run, dynamics, for_backward)
+    if for_backward and saved.x is None:
+        saved = saved._replace(x=run.x.clone())
+    if fused:  # an operator's results are memory of their own
+        saved = saved._replace(states=saved.states.clone())
     return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
 
 
+def _computes(fused: bool, run: Run) -> ModuleType:
+    if fused and not kernel.covers(run[:-1]):
+        raise ValueError("compiled for plain float32 or float64 tensors on the CPU, called with others")
+    return kernel if fused else chunked
+
+
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.mark_non_differentiable(*output[2:])
-    ctx.options = inputs[TENSORS:]
+    ctx.mark_non_differentiable(*output[RESULTS:])
+    ctx.options = inputs[TENSORS:-1]
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:TENSORS], *output)
+    ctx.save_for_backward(*inputs[1:TENSORS], *output[1:])  # not the caller's x and hs, which have copies
 
 
-def _op_backward(ctx: Any, grad_hs: Tensor | None, grad_A: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:GRADIENTS]
-    if grad_hs is None:
-        grad_hs = torch.zeros_like(tensors[TENSORS])
+def _op_backward(
+    ctx: Any, grad_hs: Tensor | None, grad_states: Tensor | None, grad_A: Tensor | None, *_: Any
+) -> tuple[Tensor | None, ...]:
+    run, saved, wanted = ctx.saved_tensors[: TENSORS - 1], ctx.saved_tensors[TENSORS - 1 :], ctx.needs_input_grad
+    grad = _sum(grad_hs, grad_states)
+    if grad is None:
+        grad = torch.zeros_like(saved[0])
     if grad_A is not None and grad_A.dim() == 1:  # an operator has to return something where there is no A
         grad_A = None
-    saved, run = tensors[TENSORS:], tensors[:TENSORS]
-    grads = backward_op(grad_hs, grad_A, *saved, *run, *ctx.options, list(wanted))
-    rest = (None,) * (TENSORS - GRADIENTS + len(ctx.options))
-    return *(grad if need else None for grad, need in zip(grads, wanted, strict=True)), *rest
+    grads = backward_op(grad, grad_A, *saved, *run, *ctx.options, list(wanted[:GRADIENTS]))
+    rest = (None,) * (len(wanted) - GRADIENTS)
+    return *(grad if need else None for grad, need in zip(grads, wanted, strict=False)), *rest
 
 
 @forward_op.register_fake
 def _(*args: Any) -> Any:
-    run, dynamics, fused = Run(*args[:TENSORS]), Dynamics(*args[TENSORS:-1]), args[-1]
+    run, dynamics = Run(*args[:TENSORS]), Dynamics(*args[TENSORS:-2])
+    fused, for_backward = args[-2:]
     shapes = (kernel if fused else chunked).saved_shapes(run, dynamics)
+    if not for_backward:
+        (T, B, H), last = shapes[0], run.x.shape[0] - (run.chunks - 1) * run.w.shape[-1]
+        shapes = (T, B, H), (last, B, H), shapes[2]
     return tuple(run.x.new_empty(shape) for shape in (*shapes, *((0,),) * (SAVED - len(shapes))))
 
 
@@ -140,13 +210,13 @@ def _(*args: Any) -> Any:
 def backward_op(
     grad_hs: Tensor,
     grad_A: Tensor | None,
-    hs: Tensor,
+    states: Tensor,
     A: Tensor,
+    x: Tensor,
     queries: Tensor,
     normals: Tensor,
     scales: Tensor,
     matrices: Tensor,
-    x: Tensor,
     C: Tensor,
     b: Tensor | None,
     W: Tensor,
@@ -160,6 +230,7 @@ def backward_op(
     left: Tensor | None,
     p_left: Tensor | None,
     keep: Tensor | None,
+    reset: Tensor | None,
     integrate: Tensor | None,
     steps: Tensor | None,
     inner_steps: int,
@@ -169,19 +240,18 @@ def backward_op(
     fused: bool,
     wanted: list[bool],
 ) -> list[Tensor]:
-    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, integrate, steps)
-    saved = Saved(hs, A, queries, normals, scales, matrices)
+    run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, reset, integrate, steps)
+    saved = Saved(states, states, A, x, queries, normals, scales, matrices)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    backward = kernel.backward if fused else chunked.backward
-    grads = backward(grad_hs, grad_A, run, saved, dynamics, tuple(wanted))
+    grads = _computes(fused, run).backward(grad_hs, grad_A, run, saved, dynamics, tuple(wanted))
     return [
-        grad if needed and grad is not None else hs.new_empty(0) for grad, needed in zip(grads, wanted, strict=True)
+        grad if needed and grad is not None else states.new_empty(0) for grad, needed in zip(grads, wanted, strict=True)
     ]
 
 
 @backward_op.register_fake
 def _(grad_hs: Tensor, grad_A: Tensor | None, *others: Any) -> Any:
-    run, wanted = others[SAVED : SAVED + GRADIENTS], others[-1]
+    run, wanted = (others[2], *others[SAVED - 1 : SAVED + GRADIENTS - 2]), others[-1]
     shapes = [tensor.shape if needed else (0,) for tensor, needed in zip(run, wanted, strict=True)]
     return [grad_hs.new_empty(shape) for shape in shapes]
 

@@ -41,23 +41,27 @@ class Run(NamedTuple):
     p: Tensor  # (n or 1, B or 1, K)
     left: Tensor | None  # (n-1 or 1, B or 1, K), 0 past a sequence's end; None: there is one chunk
     p_left: Tensor | None  # (n-1 or 1, B or 1), 1 past a sequence's end
-    keep: Tensor | None  # (T, B): 0 where the hidden state is wiped before the step, else 1
+    keep: Tensor | None  # (T, B): 0 where the hidden state is zeroed before the step, else 1
+    reset: Tensor | None  # (T, B): 1 where the fast weights are zeroed before the step too, else 0; None: nowhere
     integrate: Tensor | None  # (T, B): 1 where W_int takes the place of W, else 0; None where there is no W_int
     steps: Tensor | None  # (B,): how many of the steps count; None: all. Past them states are zero, whatever x is
 
     @property
     def chunks(self) -> int:
-        return -(-len(self.x) // self.w.shape[-1])
+        return -(-self.x.shape[0] // self.w.shape[-1])
 
     def steps_of(self, chunk: int) -> slice:
         K = self.w.shape[-1]
-        return slice(chunk * K, min((chunk + 1) * K, len(self.x)))
+        return slice(chunk * K, min((chunk + 1) * K, self.x.shape[0]))
+
+    def resets_of(self, chunk: int) -> Tensor | None:
+        return None if self.reset is None else self.reset[self.steps_of(chunk)]
 
     def active(self) -> Tensor | None:
         """Which steps count, (T, B); None: all."""
         if self.steps is None:
             return None
-        return torch.arange(len(self.x), device=self.steps.device).unsqueeze(1) < self.steps
+        return torch.arange(self.x.shape[0], device=self.steps.device).unsqueeze(1) < self.steps
 
     def masked(self) -> Tensor:
         """x, and zero past each sequence's end, where it may be anything."""
@@ -71,12 +75,16 @@ WEIGHTS = Run._fields.index("w")  # of the past: this and the three that follow
 class Saved(NamedTuple):
     """What a forward returns and leaves for its backward; N is the number of layer norms in a step.
 
-    The kernel has a layout of its own: all that is not a result is in `queries`.
+    The caller may write to `hs` and to the x of the run at any time, so a state and a backward have copies of them.
+    Without a backward to come, all after `A` is None. The kernel has a layout of its own, all of it in `queries`, and
+    no copy of x, which it can tell to be another.
     """
 
-    hs: Tensor  # (T, B, H)
+    hs: Tensor  # (T, B, H): the caller's
+    states: Tensor  # (T, B, H): a copy; without a backward to come that of the last chunk alone
     A: Tensor | None  # (B, H, H): the fast weights that the last chunk starts from; None: there is one chunk
-    queries: Tensor  # (S, T, B, H): h_0 … h_{S-1}
+    x: Tensor | None = None  # (T, B, I): a copy
+    queries: Tensor | None = None  # (S, T, B, H): h_0 … h_{S-1}
     normals: Tensor | None = None  # (N, T, B, H)
     scales: Tensor | None = None  # (N, T, B, 1)
     matrices: Tensor | None = None  # (n-2, B, H, H): the fast weights that the chunks between start from
@@ -105,8 +113,8 @@ def _activate(v: Tensor, nonlinearity: str) -> Tensor:
 
 
 def _slope(h: Tensor, nonlinearity: str) -> Tensor:
-    """f'(v), from h = f(v)."""
-    return (h > 0).to(h.dtype) if nonlinearity == "relu" else 1 - h * h
+    """f'(v), from h = f(v); of what is not a number, 1, as torch has it."""
+    return (h <= 0).logical_not().to(h.dtype) if nonlinearity == "relu" else 1 - h * h
 
 
 def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,7 +129,7 @@ def _normalize_backward(grad: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
     return scale * (grad - grad.mean(-1, keepdim=True) - normal * along)
 
 
-def _settle(
+def settle(
     z: Tensor, recall: Recall, gain: Tensor | None, shift: Tensor | None, dynamics: Dynamics
 ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
     """h_0 … h_S, and what each layer norm made on the way."""
@@ -140,21 +148,50 @@ def _settle(
     return hs, normals
 
 
-def _recall(M: Tensor, w: Tensor, A: Tensor | None, p: Tensor) -> Recall:
+class Sight(NamedTuple):
+    """What a step sees past the resets before it, bool; None: all.
+
+    The weights of all else are 0 anyway, but 0 times NaN is NaN, which a reset has to stop, too.
+    """
+
+    states: Tensor | None  # (B, t, 1): of the chunk
+    A: Tensor | None  # (B, 1): from before it
+
+
+def _sight(reset: Tensor | None, k: int) -> Sight:
+    """Of step k of a chunk with these resets, (K, B); of the step after them all for k = -1."""
+    if reset is None:
+        return Sight(None, None)
+    episode = reset.cumsum(0)
+    seen = episode if k == -1 else episode[:k]
+    return Sight((seen == episode[k]).T.unsqueeze(-1), (episode[k] == 0).unsqueeze(-1))
+
+
+def _seen(where: Tensor | None, value: Tensor) -> Tensor:
+    return value if where is None else torch.where(where, value, 0.0)
+
+
+def _recall(M: Tensor, w: Tensor, A: Tensor | None, p: Tensor, sight: Sight) -> Recall:
     """From q to A(t) q, for the states so far M (B, t, H), w (B or 1, t) and p (B or 1, 1)."""
+    M = _seen(sight.states, M)
 
     def recall(q: Tensor) -> Tensor:
         scores = (M @ q.unsqueeze(-1)).squeeze(-1) * w  # (B, t)
         total = (scores.unsqueeze(1) @ M).squeeze(1)
-        return total if A is None else total + p * (A @ q.unsqueeze(-1)).squeeze(-1)
+        return total if A is None else total + _seen(sight.A, p * (A @ q.unsqueeze(-1)).squeeze(-1))
 
     return recall
 
 
-def fold(A: Tensor | None, p_left: Tensor, M: Tensor, left: Tensor) -> Tensor:
+def fold(A: Tensor | None, p_left: Tensor, M: Tensor, left: Tensor, reset: Tensor | None) -> Tensor:
     """Fast weights (B, H, H): p_left A + Σ_τ left[τ] M[τ] M[τ]ᵀ for M (B, T, H), left (B or 1, T), p_left (B or 1,)."""
+    sight = _sight(reset, -1)
+    M = _seen(sight.states, M)
     folded = (left.unsqueeze(-1) * M).transpose(1, 2) @ M
-    return folded if A is None else folded + p_left[:, None, None] * A
+    if A is None:
+        return folded
+    before = p_left[:, None, None] * A
+    return folded + (before if sight.A is None else _seen(sight.A.unsqueeze(-1), before))
 
 
 def _of(chunk: int, tensor: Tensor | None) -> Tensor:
@@ -164,7 +201,7 @@ def _of(chunk: int, tensor: Tensor | None) -> Tensor:
 
 def _transit(run: Run, t: int, h: Tensor) -> Tensor:
     """What step t makes of the hidden state before it, (B, H)."""
-    previous = h if run.keep is None else h * run.keep[t].unsqueeze(-1)
+    previous = h if run.keep is None else _seen(run.keep[t].unsqueeze(-1) > 0, h)
     if run.W_int is None or run.integrate is None:
         return previous @ run.W.T
     return torch.where(run.integrate[t].unsqueeze(-1) > 0, previous @ run.W_int.T, previous @ run.W.T)
@@ -175,13 +212,16 @@ def _transit_backward(run: Run, t: int, grad: Tensor) -> Tensor:
     back = grad @ run.W
     if run.W_int is not None and run.integrate is not None:
         back = torch.where(run.integrate[t].unsqueeze(-1) > 0, grad @ run.W_int, back)
-    return back if run.keep is None else back * run.keep[t].unsqueeze(-1)
+    return back if run.keep is None else _seen(run.keep[t].unsqueeze(-1) > 0, back)
 
 
-def step_after(past: Tensor, x: Tensor, weights: Sequence[Tensor | None], w: Tensor, dynamics: Dynamics) -> Tensor:
-    """The state (B, H) after a step of x (B, I) that follows all the states since h and A were zero, `past` (T, B, H).
+def step_after(
+    past: Tensor, h: Tensor | None, x: Tensor, weights: Sequence[Tensor | None], w: Tensor, dynamics: Dynamics
+) -> Tensor:
+    """The state (B, H) after a step of x (B, I) from h, with `past` (T, B, H), all states since A was zero.
 
     Args:
+        h: None: zero.
         weights: C, b, W, gain, shift, as in `Run`.
         w: how the step sees the states before it, (B or 1, T).
     """
@@ -189,15 +229,15 @@ def step_after(past: Tensor, x: Tensor, weights: Sequence[Tensor | None], w: Ten
     assert C is not None
     assert W is not None
     z = F.linear(x, C, b)
-    if len(past):
-        z = torch.addmm(z, past[-1], W.T)
+    if h is not None:
+        z = torch.addmm(z, h, W.T)
 
     def recall(q: Tensor) -> Tensor:
         # Not by batched products as in `_recall`, which take longer for so few numbers of each sequence.
         scores = (past * q).sum(-1, keepdim=True) * w.t().unsqueeze(-1)  # (T, B, 1)
         return (scores * past).sum(0)
 
-    return _settle(z, recall, gain, shift, dynamics)[0][-1]
+    return settle(z, recall, gain, shift, dynamics)[0][-1]
 
 
 def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]:
@@ -209,52 +249,59 @@ def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]
     A, everything = run.A0, []
     for chunk in range(run.chunks):
         states: list[Tensor] = []
-        w, p = _of(chunk, run.w), _of(chunk, run.p)
+        w, p, reset = _of(chunk, run.w), _of(chunk, run.p), run.resets_of(chunk)
         for k, t in enumerate(range(T)[run.steps_of(chunk)]):
             M = torch.stack(states, 1) if states else u.new_zeros(B, 0, H)
-            recall = _recall(M, w[:, k, :k], A, p[:, k : k + 1])
-            h = _settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)[0][-1]
+            recall = _recall(M, w[:, k, :k], A, p[:, k : k + 1], _sight(reset, k))
+            h = settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)[0][-1]
             if run.steps is not None:
                 h = torch.where((t < run.steps).unsqueeze(-1), h, 0.0)
             states.append(h)
         everything += states
         if chunk < run.chunks - 1:
-            A = fold(A, _of(chunk, run.p_left), torch.stack(states, 1), _of(chunk, run.left))
+            A = fold(A, _of(chunk, run.p_left), torch.stack(states, 1), _of(chunk, run.left), reset)
     return torch.stack(everything), None if run.chunks == 1 else A
 
 
-def forward(run: Run, dynamics: Dynamics) -> Saved:
+def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
     """The hidden states, and what `backward` wants to know of the way there."""
     T, B, _ = run.x.shape
     K, H = run.w.shape[-1], run.W.shape[0]
-    u = F.linear(run.masked(), run.C, run.b)
-    hs, _, queries, normals, scales, matrices = (u.new_empty(shape) for shape in saved_shapes(run, dynamics))
-    h, A = u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
+    x = run.masked()
+    u = F.linear(x, run.C, run.b)
+    hs, h, A = u.new_empty(T, B, H), u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
+    if for_backward:
+        *_, queries, normals, scales, matrices = (u.new_empty(shape) for shape in saved_shapes(run, dynamics))
     for chunk in range(run.chunks):
-        w, p, M = _of(chunk, run.w), _of(chunk, run.p), u.new_empty(B, K, H)
-        if 0 < chunk < run.chunks - 1 and A is not None:
+        w, p, reset, M = _of(chunk, run.w), _of(chunk, run.p), run.resets_of(chunk), u.new_empty(B, K, H)
+        if for_backward and 0 < chunk < run.chunks - 1 and A is not None:
             matrices[chunk - 1] = A
         for k, t in enumerate(range(T)[run.steps_of(chunk)]):
-            recall = _recall(M[:, :k], w[:, k, :k], A, p[:, k : k + 1])
-            path, norms = _settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)
+            recall = _recall(M[:, :k], w[:, k, :k], A, p[:, k : k + 1], _sight(reset, k))
+            path, norms = settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)
             h = path[-1] if run.steps is None else torch.where((t < run.steps).unsqueeze(-1), path[-1], 0.0)
             hs[t] = M[:, k] = h
-            for s, query in enumerate(path[:-1]):
-                queries[s, t] = query
-            for n, (normal, scale) in enumerate(norms):
-                normals[n, t], scales[n, t] = normal, scale
+            if for_backward:
+                for s, query in enumerate(path[:-1]):
+                    queries[s, t] = query
+                for n, (normal, scale) in enumerate(norms):
+                    normals[n, t], scales[n, t] = normal, scale
         if chunk < run.chunks - 1:
-            A = fold(A, _of(chunk, run.p_left), M, _of(chunk, run.left))
-    return Saved(hs, None if run.chunks == 1 else A, queries, normals, scales, matrices)
+            A = fold(A, _of(chunk, run.p_left), M, _of(chunk, run.left), reset)
+    last = None if run.chunks == 1 else A
+    if not for_backward:
+        return Saved(hs, hs[run.steps_of(run.chunks - 1)].clone(), last)
+    return Saved(hs, hs.clone(), last, x.clone() if x is run.x else x, queries, normals, scales, matrices)
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
-    """Of what `forward` returns; (0,): nothing."""
-    (T, B), H = run.x.shape[:2], run.W.shape[0]
+    """Of what `forward` returns for a backward to come; (0,): nothing."""
+    (T, B, features), H = run.x.shape, run.W.shape[0]
     S, n = dynamics.inner_steps, run.chunks
     norms = 0 if run.gain is None else S + dynamics.normalize_start
     last = (0,) if n == 1 else (B, H, H)
-    return (T, B, H), last, (S, T, B, H), (norms, T, B, H), (norms, T, B, 1), (max(n - 2, 0), B, H, H)
+    kept = (S, T, B, H), (norms, T, B, H), (norms, T, B, 1), (max(n - 2, 0), B, H, H)
+    return (T, B, H), (T, B, H), last, (T, B, features), *kept
 
 
 def backward(
@@ -262,7 +309,9 @@ def backward(
 ) -> Gradients:
     """The gradients that are `wanted` (as in `Gradients`), and perhaps others, from those of `hs` and `A`."""
     gain = run.gain
-    hs, last, queries, normals, scales, matrices = saved
+    _, hs, last, x, queries, normals, scales, matrices = saved
+    assert x is not None
+    assert queries is not None
     assert normals is not None
     assert scales is not None
     assert matrices is not None
@@ -287,21 +336,25 @@ def backward(
 
     from_next = torch.zeros_like(hs[0])
     for chunk in reversed(range(n)):
-        steps = run.steps_of(chunk)
+        steps, reset = run.steps_of(chunk), run.resets_of(chunk)
         A = run.A0 if chunk == 0 else last if chunk == n - 1 else matrices[chunk - 1]
         M = hs[steps].transpose(0, 1).contiguous()  # (B, K, H)
         grad_M = torch.zeros_like(M)
         if chunk < n - 1 and grad_A is not None:  # grad_A: of the fast weights after the chunk
-            left, p_left = _of(chunk, run.left), _of(chunk, run.p_left)
-            pulled = M @ (grad_A + grad_A.transpose(1, 2))
-            grad_M += left.unsqueeze(-1) * pulled
-            grad_left[chunk] = (pulled * M).sum(-1) / 2
+            left, p_left, sight = _of(chunk, run.left), _of(chunk, run.p_left), _sight(reset, -1)
+            seen = _seen(sight.states, M)
+            pulled = seen @ (grad_A + grad_A.transpose(1, 2))
+            grad_M += _seen(sight.states, left.unsqueeze(-1) * pulled)
+            grad_left[chunk] = (pulled * seen).sum(-1) / 2
             if A is not None:
-                grad_p_left[chunk] = (grad_A * A).sum((1, 2))
+                grad_p_left[chunk] = (grad_A * _seen(None if sight.A is None else sight.A.unsqueeze(-1), A)).sum((1, 2))
             grad_A = p_left[:, None, None] * grad_A
+            if sight.A is not None:
+                grad_A = _seen(sight.A.unsqueeze(-1), grad_A)
         w, p = _of(chunk, run.w), _of(chunk, run.p)
         for k, t in reversed(list(enumerate(range(T)[steps]))):
-            past, weight = M[:, :k], w[:, k, :k]
+            sight, weight = _sight(reset, k), w[:, k, :k]
+            past = _seen(sight.states, M[:, :k])
             grad = grad_hs[t] + grad_M[:, k] + from_next
             grad_z = torch.zeros_like(from_next)
             for s in reversed(range(S)):
@@ -312,10 +365,10 @@ def backward(
                 scores, grad_scores = (past @ torch.stack((query, grad_v), -1)).unbind(-1)  # (B, k) each
                 grad_w[chunk, :, k, :k] += scores * grad_scores
                 weighted = torch.stack((scores * weight, grad_scores * weight), -1)  # (B, k, 2)
-                grad_M[:, :k] += weighted @ torch.stack((grad_v, query), 1)
+                grad_M[:, :k] += _seen(sight.states, weighted @ torch.stack((grad_v, query), 1))
                 grad = (weighted[..., 1].unsqueeze(1) @ past).squeeze(1)
                 if A is not None:
-                    read = (grad_v.unsqueeze(1) @ A).squeeze(1)
+                    read = _seen(sight.A, (grad_v.unsqueeze(1) @ A).squeeze(1))
                     grad_p[chunk, :, k] += (read * query).sum(-1)
                     grad = grad + p[:, k : k + 1] * read
                 if sustained:
@@ -327,7 +380,10 @@ def backward(
             grad_u[t] = grad_z
             from_next = _transit_backward(run, t, grad_z)
         if A is not None:
-            asked = (p[:, : M.shape[1]].T.unsqueeze(-1) * grad_sums[:, steps]).flatten(0, 1)  # (S·K, B, H)
+            asked = p[:, : M.shape[1]].T.unsqueeze(-1) * grad_sums[:, steps]  # (S, K, B, H)
+            if reset is not None:
+                asked = _seen((reset.cumsum(0) == 0).unsqueeze(-1), asked)
+            asked = asked.flatten(0, 1)
             read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
             grad_A = read_from if grad_A is None else grad_A + read_from
 
@@ -338,8 +394,8 @@ def backward(
     if gain is not None:
         grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
     return Gradients(
-        x=(grad_u @ run.C).view(run.x.shape),
-        C=outer(grad_u, run.masked().flatten(0, 1)),
+        x=(grad_u @ run.C).view(x.shape),
+        C=outer(grad_u, x.flatten(0, 1)),
         b=grad_u.sum(0),
         W=grad_W,
         W_int=grad_W_int,
@@ -374,13 +430,14 @@ def transition_gradients(
         grad = product(later, before)
         return grad if start is None else grad + product(early, start)
 
+    if keep is not None:  # a state that is zeroed may have been NaN
+        kept = keep.reshape(-1, 1) > 0
+        h0, before = None if h0 is None else _seen(kept[:first], h0), _seen(kept[first:], before)
     if integrate is None:
-        kept = grad_u if keep is None else grad_u * keep.reshape(-1, 1)
-        return gradient(kept[:first], h0, kept[first:], before), None
-    with_W_int = integrate.reshape(-1) if keep is None else (integrate * keep).reshape(-1)
-    with_W = 1 - integrate.reshape(-1) if keep is None else keep.reshape(-1) - with_W_int
-    kept = grad_u * with_W.unsqueeze(-1)
-    grad_W = gradient(kept[:first], h0, kept[first:], before)
+        return gradient(grad_u[:first], h0, grad_u[first:], before), None
+    with_W_int = integrate.reshape(-1)
+    with_W = grad_u * (1 - with_W_int).unsqueeze(-1)
+    grad_W = gradient(with_W[:first], h0, with_W[first:], before)
     # Few steps integrate, as a rule.
     early, later = with_W_int[:first].nonzero().squeeze(1), with_W_int[first:].nonzero().squeeze(1)
     start = None if h0 is None else h0[early]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard, cast, overload
 
 import torch
@@ -13,12 +14,13 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from . import checks, kernel
-from .autograd import transformed
 from .batch import FLAGS, Batch
 from .chunked import step_after
 from .equations import Dynamics
+from .export import exported
+from .modes import exporting, full_precision, watched
 from .scan import Slow, observe, scan
-from .state import End, FastWeightsState, autocasting, full_precision
+from .state import End, FastWeightsState
 from .weights import Controls, Weights, weigh
 
 NO_CONTROLS = Controls()
@@ -41,6 +43,7 @@ class Trace(NamedTuple):
 
 
 SLOW = ("weight_ih", "bias", "weight_hh", "norm_weight", "norm_bias")  # in all layers, in the order of `kernel.step`
+State = FastWeightsState | tuple[Tensor, Tensor] | None  # what a caller may give
 _Observed = list[tuple[Tensor, Tensor]] | None
 
 
@@ -82,11 +85,17 @@ class _FastWeightsBase(nn.Module):
         self.learn_decay, self.learn_rate = learn_decay, learn_rate
         self.backend = backend
         self._chunk_size: int | None = None  # None: chosen by size
-        self._wide = -(-WIDE // hidden_size**2)  # sequences
+        self._names: dict[str, list[str]] = {}  # of the weights in `SLOW`, by suffix
+        self._fitting: dict[str, kernel.Fitting] = {}
+        self._steps: dict[str, kernel.Steps] = {}
+        self._wide = -(-WIDE // hidden_size**2) * input_size  # features of all sequences
 
     def _add_weights(self, suffix: str, input_size: int, bias: bool, device: Any, dtype: torch.dtype | None) -> None:
         checks.floating("dtype", dtype)
         H = self.hidden_size
+        self._names[suffix] = [name + suffix for name in SLOW]
+        of_slow = (H, input_size), (H,), (H, H), (H,), (H,)
+        self._fitting[suffix], self._steps[suffix] = kernel.Fitting(of_slow), kernel.Steps(of_slow)
         shapes: dict[str, tuple[int, ...] | None] = {
             "weight_ih": (H, input_size),
             "weight_hh": (H, H),
@@ -94,8 +103,8 @@ class _FastWeightsBase(nn.Module):
             "bias": (H,) if bias else None,
             "norm_weight": (H,) if self.layer_norm else None,
             "norm_bias": (H,) if self.layer_norm else None,
-            "decay_logit": () if self.learn_decay else None,
-            "rate_log": () if self.learn_rate else None,
+            "decay_logit": (1,) if self.learn_decay else None,
+            "rate_log": (1,) if self.learn_rate else None,
         }
         for name, shape in shapes.items():
             parameter = None if shape is None else nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -122,6 +131,17 @@ class _FastWeightsBase(nn.Module):
             else:
                 parameter.zero_()
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in state_dict:  # which had no dimension once
+            if name.startswith((prefix + "decay_logit", prefix + "rate_log")) and state_dict[name].dim() == 0:
+                state_dict[name] = state_dict[name].reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __prepare_scriptable__(self) -> None:
+        raise NotImplementedError(
+            f"torch.jit.script cannot compile {type(self).__name__}: use torch.export.export or torch.compile instead"
+        )
+
     def _scan(
         self,
         x: Tensor,
@@ -133,54 +153,70 @@ class _FastWeightsBase(nn.Module):
         observed: _Observed = None,
     ) -> tuple[Tensor, End]:
         """`scan` of x (T, B, I) with the weights of this suffix; what `observe` sees is added to `observed`."""
-        C, b, W, gain, shift = self._weights(suffix)
+        C, b, W, gain, shift = weights = self._weights(suffix)
         W_int = None if controls.integrate is None else getattr(self, "weight_integration" + suffix)
-        slow = Slow(C, b, W, W_int, gain, shift)
-        if x.dtype != slow.W.dtype:  # under autocast
-            x = x.to(slow.W.dtype)
-        decay = getattr(self, "decay_logit" + suffix).sigmoid() if self.learn_decay else self.decay
-        rate = getattr(self, "rate_log" + suffix).exp() if self.learn_rate else self.rate
+        slow, dtype = Slow(C, b, W, W_int, gain, shift), W.dtype
+        fused = self.backend != "torch" and W_int is None and not watched() and self._fitting[suffix](weights, dtype)
+        if not fused:
+            slow = Slow(*checks.weights(slow, self.hidden_size, x.shape[-1], suffix))
+        decay_logit = getattr(self, "decay_logit" + suffix) if self.learn_decay else None
+        rate_log = getattr(self, "rate_log" + suffix) if self.learn_rate else None
+        for name, number in (("decay_logit", decay_logit), ("rate_log", rate_log)):
+            if number is not None:
+                checks.scalar(name + suffix, number, slow.W)
+        if dtype.itemsize < torch.float32.itemsize:
+            # Half precision is for storage: sums of squares would overflow in it, and errors add up.
+            tensors = [None if t is None else t.float() for t in (*slow, x, h0, A0, decay_logit, rate_log)]
+            *weights, x, h0, A0, decay_logit, rate_log = tensors  # type: ignore[assignment]
+            slow = Slow(*weights)
+        elif x.dtype != dtype:  # under autocast
+            x = x.to(dtype)
+        decay = self.decay if decay_logit is None else decay_logit.sigmoid().squeeze()
+        rate = self.rate if rate_log is None else rate_log.exp().squeeze()
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
-        fused = self.backend != "torch" and kernel.covers(x)
-        if self.backend == "kernel" and not fused:
-            raise ValueError(f"backend 'kernel' takes float32 or float64 on the CPU, got {x.dtype} on {x.device}")
+        if not fused:
+            fused = self.backend != "torch" and kernel.AVAILABLE and x.is_cpu and (watched() or kernel.covers(slow))
+            if self.backend == "kernel" and not x.is_cpu:
+                raise ValueError(f"backend 'kernel' takes tensors on the CPU, got {x.device}")
+            if self.backend == "auto" and x.is_cpu and not kernel.AVAILABLE:
+                kernel.warn_once()
         arguments = (x, slow, h0, A0, decay, rate, lengths, controls, dynamics)
-        if observed is not None:
-            with full_precision(x.device):
-                observed.append(observe(*arguments))
-        if not autocasting(x.device):
-            return scan(*arguments, fused, self._chunk_size)
         with full_precision(x.device):
-            return scan(*arguments, fused, self._chunk_size)
+            if observed is not None:
+                observed.append(observe(*arguments))
+            if exporting():
+                hs, end = exported(*arguments, fused, isinstance(self, FastWeightsCell))
+            else:
+                hs, end = scan(*arguments, fused, self._chunk_size)
+        return (hs, end) if hs.dtype == dtype else (hs.to(dtype), end._replace(dtype=dtype))
 
     def _step(self, x: Tensor, state: FastWeightsState | None, suffix: str) -> FastWeightsState | None:
         """The state after a step of x (…, I) without signals, by one call of the kernel.
 
         None where that does not do: with gradients, say, while tracing, or if something does not fit.
         """
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
+        if torch.is_grad_enabled() or watched():
             return None
         if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
             return None
-        weights, dtype, (*batch, features) = self._weights(suffix), x.dtype, x.shape
-        W, h, A = weights[2], None, None
-        if features != self.input_size or dtype != W.dtype or not W.is_cpu or not kernel.covers(x):
-            return None
-        if state is not None and type(state) is not FastWeightsState:
-            return None
-        if batch and batch[-1] >= self._wide and (step := self._step_after(x, state, weights)) is not None:
+        weights = self._weights(suffix)
+        if x.numel() >= self._wide and (step := self._step_after(x, state, weights, suffix)) is not None:
             return step
-        if state is not None:
-            h, A = state.h, state.A
-            if not h.is_cpu or h.dtype != dtype or h.shape != (*batch, self.hidden_size):
-                return None
+        h, A = (None, None) if state is None else (state.h, state.A)
         dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
-        return FastWeightsState.made_of(*kernel.step([x, *weights, h, A], *dynamics, self.decay, self.rate))
+        new = self._steps[suffix](x, weights, h, A, *dynamics, self.decay, self.rate)
+        return None if new is None else FastWeightsState.made_of(*new)
 
-    def _step_after(self, x: Tensor, state: FastWeightsState | None, weights: list[Any]) -> FastWeightsState | None:
+    def _step_after(
+        self, x: Tensor, state: FastWeightsState | None, weights: list[Any], suffix: str
+    ) -> FastWeightsState | None:
         """The same by attention to all states so far, as long as they are few; None: they are not, or are not known."""
         H, (*batch, features) = self.hidden_size, x.shape
         B = math.prod(batch)
+        fits = features == self.input_size and checks.fit(weights, self._steps[suffix].shapes, x.dtype)
+        if B * H**2 < WIDE or not fits:
+            return None
+        checks.memory("x", x)
 
         def seen(T: int) -> Weights:
             return weigh(T, T, self.decay, self.rate, NO_CONTROLS, x)
@@ -188,19 +224,22 @@ class _FastWeightsBase(nn.Module):
         past = x.new_empty(0, B, H) if state is None else state.past((*batch, H), seen)
         if past is None or len(past) >= H // FEW:
             return None
+        if state is not None and not checks.fit((state.h,), ((*batch, H),), x.dtype):
+            return None
         T = len(past)
         after = seen(T + 1)
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        before = None if state is None else state.h.reshape(B, H)
         with full_precision(x.device):
-            h = step_after(past, x.reshape(B, features), weights, after.w[0, :, T, :T], dynamics)
-        end = End(torch.cat((past, h.unsqueeze(0))), None, None, after, None)
+            h = step_after(past, before, x.reshape(B, features), weights, after.w[0, :, T, :T], dynamics)
+        end = End(T + 1, torch.cat((past, h.unsqueeze(0))), h, None, None, after, None, None, x.dtype)
         return FastWeightsState.left_by((end,), (*batch, H))
 
     def _weights(self, suffix: str) -> list[Any]:
         """Those of `SLOW`; by `getattr`, which is slow, only where one is not a plain parameter (parametrized, say)."""
         parameters = self._parameters
         try:
-            return [parameters[name + suffix] for name in SLOW]
+            return [parameters[name] for name in self._names[suffix]]
         except KeyError:
             return [getattr(self, name + suffix) for name in SLOW]
 
@@ -208,9 +247,25 @@ class _FastWeightsBase(nn.Module):
         text = f"{self.input_size}, {self.hidden_size}"
         for name, option in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, None)
+            if name == "bias":  # which is a parameter of a cell
+                value = value is not None and value is not False
             if isinstance(value, int | float | str) and value != option.default and "size" not in name:
                 text += f", {name}={value!r}"
         return text
+
+    def _zeros(self, rows: int | None, batch_size: int | None) -> FastWeightsState:
+        if batch_size is not None:
+            checks.integer("batch_size", batch_size, 0)
+        shape = [size for size in (rows, batch_size, self.hidden_size) if size is not None]
+        return FastWeightsState(self._like.new_zeros(shape), self._like.new_zeros(*shape, self.hidden_size))
+
+    @property
+    def _like(self) -> Tensor:
+        """A weight, of the dtype and on the device of all."""
+        raise NotImplementedError
+
+    def flatten_parameters(self) -> None:
+        """Nothing: there is no other layout for the weights. Code for `nn.RNN` calls it."""
 
 
 class FastWeights(_FastWeightsBase):
@@ -310,9 +365,10 @@ class FastWeights(_FastWeightsBase):
     def forward(
         self,
         x: Tensor,
-        state: FastWeightsState | None = None,
+        state: State = None,
         *,
-        lengths: Tensor | None = None,
+        hx: State = None,
+        lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         wipe: Tensor | None = None,
         store: Tensor | None = None,
@@ -324,8 +380,9 @@ class FastWeights(_FastWeightsBase):
     def forward(
         self,
         x: PackedSequence,
-        state: FastWeightsState | None = None,
+        state: State = None,
         *,
+        hx: State = None,
         lengths: None = None,
         reset: Tensor | None = None,
         wipe: Tensor | None = None,
@@ -337,9 +394,10 @@ class FastWeights(_FastWeightsBase):
     def forward(
         self,
         x: Tensor | PackedSequence,
-        state: FastWeightsState | None = None,
+        state: State = None,
         *,
-        lengths: Tensor | None = None,
+        hx: State = None,
+        lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         wipe: Tensor | None = None,
         store: Tensor | None = None,
@@ -350,31 +408,33 @@ class FastWeights(_FastWeightsBase):
 
         Args:
             x: (T, B, I); (B, T, I) with `batch_first`; (T, I) for a single sequence; or a `PackedSequence`.
-            state: where the sequences stand, from an earlier call; None: h and A are zero.
-            lengths: (B,), how many steps of each sequence count. Output is zero past them, and the state is that of
-                each sequence's own last step, or the one it came with if it has none.
-            reset: bool, laid out like x without its features, or with a 1 for the batch, for all sequences: before this
-                step the sequence starts anew, h and A zero.
-            wipe: bool, likewise: before this step h is zeroed and A is kept.
+            state: where the sequences stand, from an earlier call, or a pair (h, A); None: h and A are zero.
+            hx: the same, by the name that it has in `nn.RNN`.
+            lengths: (B,), a tensor or a list: how many steps of each sequence count. Output is zero past them, and the
+                state is that of each sequence's own last step, or the one it came with if it has none.
+            reset: bool, or 0 and 1 of any dtype, laid out like x without its features (or with one), or with a 1 for
+                the batch, for all sequences: before this step the sequence starts anew, h and A zero.
+            wipe: likewise: before this step h is zeroed and A is kept.
             store: in [0, 1], likewise: scales what this step writes into A. Decay goes on regardless.
             read: in [0, 1], likewise: scales what this step reads from A.
-            integrate: bool, likewise: in this step the integration matrix takes the place of W (see `integration`).
+            integrate: as `reset`: in this step the integration matrix takes the place of W (see `integration`).
 
         In a bidirectional layer, `reset` and `wipe` before step t part t-1 from t in both directions.
 
         Returns:
             The hidden states of the last layer at every step, laid out like x, and the state after the last step.
         """
+        start = FastWeightsState.given(state, hx)
         if lengths is reset is wipe is store is read is integrate is None and self._like_a_scan(x):
-            if len(x) == 1 and (step := self._step(x, state, "_l0")) is not None:
+            if len(x) == 1 and (step := self._step(x, start, "_l0")) is not None:
                 return step.h.clone(), step
-            if state is None:
+            if start is None:
                 checks.inputs(x, (3,), self.input_size, self._like)
                 hs, end = self._scan(x, "_l0", None, None, None, NO_CONTROLS)
                 return hs, FastWeightsState.left_by((end,), (1, x.shape[1], self.hidden_size))
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
-        batch = self._arrange(x, state, lengths, signals)
-        output, new_state = self._run(batch, state)
+        batch = self._arrange(x, start, lengths, signals)
+        output, new_state = self._run(batch, start)
         return batch.restore(output), new_state
 
     def _like_a_scan(self, x: Tensor | PackedSequence) -> TypeGuard[Tensor]:
@@ -386,9 +446,10 @@ class FastWeights(_FastWeightsBase):
     def trace(
         self,
         x: Tensor,
-        state: FastWeightsState | None = None,
+        state: State = None,
         *,
-        lengths: Tensor | None = None,
+        hx: State = None,
+        lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         wipe: Tensor | None = None,
         store: Tensor | None = None,
@@ -403,12 +464,13 @@ class FastWeights(_FastWeightsBase):
         (torch.Size([1, 7, 4, 2, 20]), torch.Size([1, 7, 3, 2, 7]))
         """
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
-        batch = self._arrange(x, state, lengths, signals)
+        start = FastWeightsState.given(state, hx)
+        batch = self._arrange(x, start, lengths, signals)
         T, B = batch.x.shape[:2]
         rows, S, like = len(self._suffixes), self.inner_steps, self._like
         hidden, attention = like.new_zeros(rows, T, S + 1, B, self.hidden_size), like.new_zeros(rows, T, S, B, T)
         observed: list[tuple[Tensor, Tensor]] = []
-        self._run(batch, state, observed)
+        self._run(batch, start, observed)
         for row, (states, paid) in enumerate(observed):
             hidden[row], attention[row] = states, paid
         if self.bidirectional:
@@ -419,14 +481,25 @@ class FastWeights(_FastWeightsBase):
         return Trace(hidden[:, :, :, 0], attention[:, :, :, 0]) if batch.single else Trace(hidden, attention)
 
     @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of every layer and direction, as `nn.RNN` has them."""
+        named = dict(self.named_parameters())
+        return [[p for name, p in named.items() if name.endswith(suffix)] for suffix in self._suffixes]
+
+    def initial_state(self, batch_size: int | None = None) -> FastWeightsState:
+        """The state that sequences start from: zeros, for so many of them; None: for one without a batch."""
+        return self._zeros(len(self._suffixes), batch_size)
+
+    @property
     def _like(self) -> Tensor:
-        return cast(Tensor, self.weight_hh_l0)
+        weight = self._parameters.get("weight_hh_l0")
+        return cast(Tensor, self.weight_hh_l0) if weight is None else weight
 
     def _arrange(
         self,
         x: Tensor | PackedSequence,
         state: FastWeightsState | None,
-        lengths: Tensor | None,
+        lengths: Tensor | Sequence[int] | None,
         signals: dict[str, Tensor | None],
     ) -> Batch:
         checks.integrate(signals["integrate"], self.integration)
@@ -444,7 +517,8 @@ class FastWeights(_FastWeightsBase):
         if T == 0:
             zero = self._like.new_zeros
             shape = (rows, *batch.state_shape, H)
-            return zero(0, B, ways * H), FastWeightsState(zero(shape), zero(*shape, H)) if state is None else state
+            start = FastWeightsState(zero(shape), zero(*shape, H)) if state is None else state.clone()
+            return zero(0, B, ways * H), start
         h0 = None if state is None else state.h.reshape(rows, B, H)
         A0 = None if state is None else state.A.reshape(rows, B, H, H)
         output, ends = batch.x, []
@@ -519,8 +593,9 @@ class FastWeightsCell(_FastWeightsBase):
     def forward(
         self,
         x: Tensor,
-        state: FastWeightsState | None = None,
+        state: State = None,
         *,
+        hx: State = None,
         reset: Tensor | None = None,
         wipe: Tensor | None = None,
         store: Tensor | None = None,
@@ -528,24 +603,33 @@ class FastWeightsCell(_FastWeightsBase):
         integrate: Tensor | None = None,
     ) -> FastWeightsState:
         """The state after one step of x, (B, I) or (I,), with signals (B,) or (): see `FastWeights.forward`."""
+        start = FastWeightsState.given(state, hx)
         plain = reset is wipe is store is read is integrate is None and isinstance(x, Tensor) and x.dim() in (1, 2)
-        if plain and (step := self._step(x, state, "")) is not None:
+        if plain and (step := self._step(x, start, "")) is not None:
             return step
-        H = self.hidden_size
-        like = cast(Tensor, self.weight_hh)
+        H, like = self.hidden_size, self._like
         checks.inputs(x, (1, 2), self.input_size, like)
         checks.integrate(integrate, self.integration)
-        if state is not None:
-            checks.state(state, (*x.shape[:-1], H), like)
+        if start is not None:
+            checks.state(start, (*x.shape[:-1], H), like)
         signals = {"reset": reset, "wipe": wipe, "store": store, "read": read, "integrate": integrate}
-        for name, signal in signals.items():
+        given: dict[str, Tensor | None] = {}
+        for name, signal in signals.items():  # as a sequence of one step
             if signal is not None:
-                checks.control(name, signal, tuple(x.shape[:-1]), x.device, flags=name in FLAGS)
-        # As a sequence of one step.
-        given = {name: None if signal is None else signal.unsqueeze(0) for name, signal in signals.items()}
+                shape = tuple(x.shape[:-1])
+                given[name] = checks.control(name, signal, shape, x.device, flags=name in FLAGS).unsqueeze(0)
         batch = Batch.arrange(x.unsqueeze(0), None, given, self.input_size, False, like)
         B = batch.x.shape[1]
-        h0 = None if state is None else state.h.reshape(B, H)
-        A0 = None if state is None else state.A.reshape(B, H, H)
+        h0 = None if start is None else start.h.reshape(B, H)
+        A0 = None if start is None else start.A.reshape(B, H, H)
         _, end = self._scan(batch.x, "", h0, A0, None, batch.controls)
         return FastWeightsState.left_by((end,), (*x.shape[:-1], H))
+
+    def initial_state(self, batch_size: int | None = None) -> FastWeightsState:
+        """The state that sequences start from: zeros, for so many of them; None: for one without a batch."""
+        return self._zeros(None, batch_size)
+
+    @property
+    def _like(self) -> Tensor:
+        weight = self._parameters.get("weight_hh")
+        return cast(Tensor, self.weight_hh) if weight is None else weight

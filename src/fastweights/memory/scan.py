@@ -7,14 +7,16 @@ chunk rather than per step. Both are the paper's equations, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import autograd, chunked
+from .chunked import Run
 from .equations import Dynamics
-from .state import End
+from .state import End, last_of
 from .weights import Controls, weigh
 
 
@@ -56,10 +58,21 @@ def scan(
     K = min(chunk_size or chunk_length(T, H), T)
     weights = weigh(T, K, decay, rate, controls, x)
     left, p_left = weights.between(-(-T // K), lengths)
-    masks = controls.masks(x.dtype)
-    run = chunked.Run(x, *slow, h0, A0, weights.w, weights.p, left, p_left, *masks, lengths)
-    hs, A = autograd.run_through(run, dynamics, fused)
-    return hs, End(hs, h0, A0 if K == T else A, weights, lengths)
+    run = Run(x, *slow, h0, A0, weights.w, weights.p, left, p_left, *controls.masks(x.dtype), lengths)
+    for_backward = torch.is_grad_enabled() and wants_gradients(run)
+    if for_backward and A0 is not None and h0 is not None:
+        h0, A0 = autograd.snapshot(h0), autograd.snapshot(A0)
+        run = run._replace(h0=h0, A0=A0)
+    hs, states, A = autograd.run_through(run, dynamics, fused, for_backward)
+    # Without a backward, h0 is the caller's, who may write to it.
+    h = None if for_backward or lengths is None else last_of(hs, h0, lengths)
+    reset = None if run.reset is None else run.resets_of(run.chunks - 1)
+    end = End(T, states, h, h0, A0 if K == T else A, weights, lengths, reset, x.dtype)
+    return hs, end
+
+
+def wants_gradients(tensors: Iterable[Tensor | None]) -> bool:
+    return True in [tensor.requires_grad for tensor in tensors if tensor is not None]
 
 
 def observe(
@@ -80,7 +93,8 @@ def observe(
     T = x.shape[0]
     w, p, *_ = weigh(T, T, decay, rate, controls, x)
     masks = controls.masks(x.dtype)
-    saved = chunked.forward(chunked.Run(x, *slow, h0, A0, w, p, None, None, *masks, lengths), dynamics)
+    saved = chunked.forward(Run(x, *slow, h0, A0, w, p, None, None, *masks, lengths), dynamics, True)
+    assert saved.queries is not None
     hidden = torch.cat((saved.queries, saved.hs.unsqueeze(0))).transpose(0, 1)
     scores = torch.einsum("stbh,rbh->tsbr", saved.queries, saved.hs)
     return hidden, scores * w[0].transpose(0, 1).unsqueeze(1)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .modes import watched
+
 
 class Controls(NamedTuple):
     """What a caller asks of single steps, (T, B) each; None: the same everywhere, at no cost.
@@ -22,11 +24,15 @@ class Controls(NamedTuple):
     read: Tensor | None = None
     integrate: Tensor | None = None  # bool
 
-    def masks(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """`keep` and `integrate` of a run: where the hidden state is not zeroed before the step, and as given."""
+    def masks(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """`keep`, `reset` and `integrate` of a run: where the hidden state is not zeroed before the step; as given."""
         reset, wipe, _, _, integrate = self
+        if reset is wipe is integrate is None:
+            return None, None, None
         blank = wipe if reset is None else reset if wipe is None else reset | wipe
-        return None if blank is None else (~blank).to(dtype), None if integrate is None else integrate.to(dtype)
+        keep = None if blank is None else ~blank
+        keep, reset, integrate = (None if mask is None else mask.to(dtype) for mask in (keep, reset, integrate))
+        return keep, reset, integrate
 
 
 class Weights(NamedTuple):
@@ -42,7 +48,7 @@ class Weights(NamedTuple):
         if n == 1:
             return None, None
         if lengths is None:
-            chunks = slice(min(n - 1, len(self.w_left)))
+            chunks = slice(min(n - 1, self.w_left.shape[0]))
             return self.w_left[chunks, :, -1], self.p_left[chunks, :, -1]
         return self._after(torch.arange(n - 1, device=lengths.device), lengths)
 
@@ -52,7 +58,8 @@ class Weights(NamedTuple):
         n = -(-T // K)
         steps = T - (n - 1) * K
         if lengths is None:
-            return self.w_left[-1, :, steps, :steps], self.p_left[-1, :, steps]
+            # `select`, since an index that is a symbol would be taken for its value while torch.compile traces.
+            return self.w_left[-1].select(1, steps)[:, :steps], self.p_left[-1].select(1, steps)
         left, p_left = self._after(torch.arange(n - 1, n, device=lengths.device), lengths)
         return left[0, :, :steps], p_left[0]
 
@@ -60,7 +67,7 @@ class Weights(NamedTuple):
         """After as many steps of these chunks as each sequence has: (chunks, B, K), (chunks, B)."""
         K = self.w.shape[-1]
         counts = (lengths - K * chunks.unsqueeze(1)).clamp(0, K)
-        sequences = torch.arange(len(lengths), device=lengths.device).expand_as(counts)
+        sequences = torch.arange(lengths.shape[0], device=lengths.device).expand_as(counts)
 
         def after(weights: Tensor) -> Tensor:
             n, B = weights.shape[:2]
@@ -74,8 +81,7 @@ def weigh(T: int, K: int, decay: float | Tensor, rate: float | Tensor, controls:
     """The weights of T steps in chunks of K, in the dtype and on the device of `like`."""
     reset, _, store, read, _ = controls
     if reset is None and store is None and read is None:
-        plain = isinstance(decay, float) and isinstance(rate, float) and type(like) is Tensor
-        if plain and not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
+        if isinstance(decay, float) and isinstance(rate, float) and not watched() and not like.is_meta:
             return _plain_weights(K, decay, rate, like.dtype, like.device)
         return _weights(K, decay, rate, like.dtype, like.device)
     n = -(-T // K)

@@ -44,8 +44,14 @@ template <class T> struct Lanes {
 template <int D, class V, size_t... K> inline void exchange(V &upper, V &lower, std::index_sequence<K...>) {
     constexpr int L = sizeof...(K);
     const V a = upper, b = lower;
+#if defined(__clang__) || __GNUC__ >= 12
     upper = __builtin_shufflevector(a, b, (K & D ? L + K - D : K)...);
     lower = __builtin_shufflevector(a, b, (K & D ? L + K : K + D)...);
+#else
+    using Mask = decltype(a < b);
+    upper = __builtin_shuffle(a, b, Mask{(K & D ? L + K - D : K)...});
+    lower = __builtin_shuffle(a, b, Mask{(K & D ? L + K : K + D)...});
+#endif
 }
 
 // L vectors of L numbers, rows to columns: halves change places, then halves of halves.
@@ -100,6 +106,7 @@ template <class F> int in_parallel(int64_t count, int64_t most, F work) {
 
 template <class T> struct Kernel {
     using V = typename Lanes<T>::V;
+    using Mask = decltype(V{} < V{});
     static constexpr int64_t L = Lanes<T>::count;
     static constexpr int64_t RING = 16;  // outer products that are added to a matrix in one go
 
@@ -107,7 +114,7 @@ template <class T> struct Kernel {
     const int64_t steps, B, I, H, S, K, N, chunks;
     const bool norm, norm_start, identity, use_tanh;
     const bool symmetric;  // A is a sum of h hᵀ, unless there is an A0, which may be anything
-    const T *x, *C, *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *integrate;
+    const T *x, *C, *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *reset, *integrate;
     const std::vector<T> zeros;
     std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
     std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
@@ -126,6 +133,7 @@ template <class T> struct Kernel {
           h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
           p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
           p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)),
+          reset(static_cast<const T *>(c.reset)),
           integrate(c.W_int ? static_cast<const T *>(c.integrate) : nullptr), zeros(std::max(c.I, c.H)), order(c.B) {
         std::iota(order.begin(), order.end(), 0);
         if (!c.steps) return;
@@ -164,6 +172,7 @@ template <class T> struct Kernel {
         int64_t t, k;      // the step at hand, and its place in the chunk
         const T *weights;  // how it sees the states before it
         V strength;        // and the A before the chunk
+        V *episodes;       // for each step of the chunk: where in it the lane's last reset was; -1: nowhere
         V *trail, *scales, *scores, *matrices;
     };
 
@@ -181,7 +190,7 @@ template <class T> struct Kernel {
             if (place < B) b.shortest = std::min(b.shortest, b.steps[l]);
         }
         b.plain = !c.steps && index * L + L <= B;
-        b.states = nullptr;
+        b.states = b.episodes = nullptr;
         b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
         b.scales = b.trail + trails() * steps * H;
         b.scores = b.scales + N * steps;
@@ -307,6 +316,27 @@ template <class T> struct Kernel {
         b.weights = w + chunk * c.w_chunk_stride + k * K;
         b.strength = numbers(b, p + chunk * c.p_chunk_stride + k, c.p_stride);
     }
+    // What a reset hides has weight 0, but it may be NaN, and 0 times NaN is NaN: it is not to be read at all. So there
+    // are `episodes`, if there are resets; `at` is the place in the chunk from which one looks back.
+    void find_episodes(const Block &b, int64_t chunk) const {
+        V last = V{} - T(1);
+        for (int64_t k = 0, t = chunk * K; reset && k < K && t < b.longest; ++k, ++t) {
+            for (int64_t l = 0; l < L; ++l)
+                if (t < b.steps[l] && reset[t * B + b.lane[l]] != T(0)) last[l] = T(k);
+            b.episodes[k] = last;
+        }
+    }
+    Mask hidden(const Block &b, int64_t at, int64_t tau) const {
+        return reset ? b.episodes[at] > V{} + T(tau) : Mask{};
+    }
+    Mask A_hidden(const Block &b, int64_t at) const { return reset ? b.episodes[at] >= V{} : Mask{}; }
+    // Nothing of the chunk before step k's reset, where it has one, is seen ever after.
+    void forget(const Block &b) const {
+        const Mask now = b.episodes[b.k] == V{} + T(b.k);
+        for (int64_t i = 0; i < b.k * H; ++i) b.states[i] = now ? V{} : b.states[i];
+    }
+    int64_t last_of(const Block &b, int64_t chunk) const { return std::min(K, b.longest - chunk * K) - 1; }
+
     V weight(const Block &b, int64_t tau) const { return numbers(b, b.weights + tau, c.w_stride); }
     V what_is_left(const Block &b, int64_t chunk, int64_t tau) const {
         return numbers(b, left + chunk * c.left_chunk_stride + tau, c.left_stride);
@@ -548,7 +578,8 @@ template <class T> struct Kernel {
         });
         if (!A) return base;
         read_matrix(A, false, q, read);
-        for (int64_t h = 0; h < H; ++h) out[h] = base[h] + b.strength * read[h];
+        const Mask hidden = A_hidden(b, b.k);
+        for (int64_t h = 0; h < H; ++h) out[h] = base[h] + (hidden ? V{} : b.strength * read[h]);
         return out;
     }
 
@@ -582,8 +613,9 @@ template <class T> struct Kernel {
     // The A that the next chunk starts from: what is left of this one's, and of its states.
     void fold(const Block &b, int64_t chunk, const V *A, V *ring, V *next) const {
         const V by = what_is_left_of_A(b, chunk);
-        for (int64_t i = 0; i < matrix_size(); ++i) next[i] = A ? by * A[i] : V{};
-        const int64_t count = std::min(K, b.longest - chunk * K);
+        const int64_t last = last_of(b, chunk), count = last + 1;
+        const Mask hidden = A_hidden(b, last);
+        for (int64_t i = 0; i < matrix_size(); ++i) next[i] = A ? (hidden ? V{} : by * A[i]) : V{};
         for (int64_t tau = 0; tau < count; tau += RING) {
             const int64_t some = std::min(RING, count - tau);
             const V *M = b.states + tau * H;
@@ -598,10 +630,11 @@ template <class T> struct Kernel {
     void forward(int64_t index) {
         Block b = block(index);
         T *hs = static_cast<T *>(c.hs);
-        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0) + I);
+        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0) + I + (reset ? K : 0));
         V *before = z + H, *part = before + H, *sums = part + H, *q = sums + H, *ring = q + 2 * H;
         b.states = ring + RING * H;
         V *inputs = b.states + std::min(K, b.longest) * H, *first = A0 ? inputs + I : nullptr;
+        b.episodes = inputs + I + (A0 ? H * H : 0);
         if (A0) gather_matrix(b, A0, first);
         if (h0) gather(b, h0, Rows::all, 0, H, before);
         else std::memset(before, 0, H * sizeof(V));
@@ -609,6 +642,7 @@ template <class T> struct Kernel {
             const int64_t k = t % K, chunk = t / K;
             turn_to(b, chunk, k);
             if (t && k == 0) fold(b, chunk - 1, matrix(b, chunk - 1, first), ring, matrix(b, chunk, first));
+            if (k == 0) find_episodes(b, chunk);
             const V *A = matrix(b, chunk, first), *previous = t ? b.states + (k ? k - 1 : K - 1) * H : before;
             if (u) gather(b, u, Rows::of_packed, t, H, z);
             else {
@@ -617,12 +651,13 @@ template <class T> struct Kernel {
             }
             if (keep || t >= b.shortest) {
                 const V mask = kept(b, t), zero{};
-                for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i] * mask;
+                for (int64_t i = 0; i < H; ++i) before[i] = mask == zero ? zero : previous[i];
                 previous = before;
             }
             if (bias)
                 for (int64_t i = 0; i < H; ++i) z[i] += bias[i];
             transit(b, t, previous, z, part, z);
+            if (reset) forget(b);
             const V *from = z;
             for (int64_t s = 0; s <= S; ++s) {
                 // h_s goes where it is needed next: the states, or, if it is not a normalised trail, the trail itself.
@@ -648,7 +683,7 @@ template <class T> struct Kernel {
                  Each each) const {
         const V zero{};
         const auto slope = [=](int64_t i) -> V {
-            return use_tanh ? grad[i] * (T(1) - h[i] * h[i]) : (h[i] > zero ? grad[i] : zero);
+            return use_tanh ? grad[i] * (T(1) - h[i] * h[i]) : (h[i] <= zero ? zero : grad[i]);
         };
         if (!normalized(s)) {
             for (int64_t i = 0; i < H; ++i) each(i, out[i] = slope(i));
@@ -679,7 +714,9 @@ template <class T> struct Kernel {
         V pull[G];
         dot_states<G>(M, grad, pull);
         for (int g = 0; g < G; ++g) {
-            const V score = scores[tau + g], by = weight(b, tau + g);
+            const Mask hides = hidden(b, b.k, tau + g);
+            const V score = hides ? V{} : scores[tau + g], by = weight(b, tau + g);
+            pull[g] = hides ? V{} : pull[g];
             if (c.grad_w) {
                 T *grad_w = static_cast<T *>(c.grad_w) + (b.t / K * B * K + b.k) * K + tau + g;
                 give(b, score * pull[g], grad_w, K * K);
@@ -687,7 +724,12 @@ template <class T> struct Kernel {
             pulls[(tau + g) * 2] = score * by;
             pulls[(tau + g) * 2 + 1] = pull[g] = pull[g] * by;
         }
-        add_states<G>(M, pull, in, out);
+        if (!reset) return add_states<G>(M, pull, in, out);
+        for (int64_t h = 0; h < H; ++h) {
+            V total = in ? in[h] : V{};
+            for (int g = 0; g < G; ++g) total += pull[g] * (hidden(b, b.k, tau + g) ? V{} : M[g * H + h]);
+            out[h] = total;
+        }
     }
 
     // The gradient of q in `grad_q`: `base`, null being zero, and what comes through A(t) q from its gradient.
@@ -702,11 +744,13 @@ template <class T> struct Kernel {
             return;
         }
         read_matrix(A, true, grad, read);
+        const Mask hidden = A_hidden(b, b.k);
         if (c.grad_p) {
             T *grad_p = static_cast<T *>(c.grad_p) + b.t / K * B * K + b.k;
-            give(b, this->sum([=](int64_t h) { return read[h] * q[h]; }), grad_p, K);
+            const V along = this->sum([=](int64_t h) { return read[h] * q[h]; });
+            give(b, hidden ? V{} : along, grad_p, K);
         }
-        for (int64_t h = 0; h < H; ++h) grad_q[h] = (base ? base[h] : V{}) + b.strength * read[h];
+        for (int64_t h = 0; h < H; ++h) grad_q[h] = (base ? base[h] : V{}) + (hidden ? V{} : b.strength * read[h]);
     }
 
     // grad_M[τ] += Σ_s w·score·grad_s + w·(M[τ]ᵀ grad_s)·q_s over G states from τ on.
@@ -717,13 +761,20 @@ template <class T> struct Kernel {
             const V *q = query(b, s, queries), *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
             V by[G][2];
             for (int g = 0; g < G; ++g) by[g][0] = pull[2 * g], by[g][1] = pull[2 * g + 1];
-            for (int64_t h = 0; h < H; ++h) {
+            for (int64_t h = 0; h < H && !reset; ++h) {
                 const V from = grad[h], asked = q[h];
                 for (int g = 0; g < G; ++g) {
                     V total = target[g * H + h];
                     total += by[g][0] * from;
                     total += by[g][1] * asked;
                     target[g * H + h] = total;
+                }
+            }
+            for (int g = 0; g < G && reset; ++g) {  // what came after a reset may be NaN
+                const Mask hides = hidden(b, b.k, tau + g);
+                for (int64_t h = 0; h < H; ++h) {
+                    V &to = target[g * H + h];
+                    to = hides ? to : to + by[g][0] * grad[h] + by[g][1] * q[h];
                 }
             }
         }
@@ -733,6 +784,7 @@ template <class T> struct Kernel {
     template <int G>
     void fold_states_backward(const Block &b, int64_t chunk, int64_t tau, const V *D, V *grad_M) const {
         const V *M = b.states + tau * H;
+        const int64_t last = last_of(b, chunk);
         V scale[G], along[G] = {};
         for (int g = 0; g < G; ++g) scale[g] = what_is_left(b, chunk, tau + g);
         const auto rows = [&](int64_t i, auto R) {
@@ -742,6 +794,7 @@ template <class T> struct Kernel {
                     for (int g = 0; g < G; ++g) total[r][g] += D[(i + r) * H + j] * M[g * H + j];
             for (int r = 0; r < R(); ++r)
                 for (int g = 0; g < G; ++g) {
+                    if (reset) total[r][g] = hidden(b, last, tau + g) ? V{} : total[r][g];
                     along[g] += total[r][g] * M[g * H + i + r];
                     grad_M[(tau + g) * H + i + r] += scale[g] * total[r][g];
                 }
@@ -751,7 +804,7 @@ template <class T> struct Kernel {
         for (; i < H; ++i) rows(i, std::integral_constant<int, 1>());
         if (!c.grad_left) return;
         T *grad_left = static_cast<T *>(c.grad_left) + chunk * B * K + tau;
-        for (int g = 0; g < G; ++g) give(b, along[g] * T(0.5), grad_left + g, K);
+        for (int g = 0; g < G; ++g) give(b, hidden(b, last, tau + g) ? V{} : along[g] * T(0.5), grad_left + g, K);
     }
 
     // From the gradient of the A after a chunk to that of its states and, in place, to that of the A before it. Of a
@@ -760,21 +813,22 @@ template <class T> struct Kernel {
         for (int64_t i = 0; i < H; ++i)
             for (int64_t j = 0; j <= i; ++j)
                 D[i * H + j] = D[j * H + i] = symmetric ? G[row(i) + j] : G[i * H + j] + G[j * H + i];
-        const int64_t count = std::min(K, b.longest - chunk * K);
+        const int64_t last = last_of(b, chunk), count = last + 1;
         int64_t tau = 0;
         for (; tau + 4 <= count; tau += 4) fold_states_backward<4>(b, chunk, tau, D, grad_M);
         for (; tau < count; ++tau) fold_states_backward<1>(b, chunk, tau, D, grad_M);
         if (!A) return;
+        const Mask hidden = A_hidden(b, last);
         if (c.grad_p_left) {
             V along{};
             for (int64_t i = 0; i < H; ++i) {
                 for (int64_t j = 0; j < (symmetric ? i : H); ++j) along += G[row(i) + j] * A[row(i) + j];
                 if (symmetric) along += T(0.5) * G[row(i) + i] * A[row(i) + i];
             }
-            give(b, along, static_cast<T *>(c.grad_p_left) + chunk * B, 1);
+            give(b, hidden ? V{} : along, static_cast<T *>(c.grad_p_left) + chunk * B, 1);
         }
         const V by = what_is_left_of_A(b, chunk);
-        for (int64_t i = 0; i < matrix_size(); ++i) G[i] *= by;
+        for (int64_t i = 0; i < matrix_size(); ++i) G[i] = hidden ? V{} : G[i] * by;
     }
 
     void backward(int64_t index) {
@@ -782,7 +836,7 @@ template <class T> struct Kernel {
         const bool remembers = A0 || chunks > 1;
         const int64_t length = std::min(K, b.longest);
         V *grad = scratch.take<V>(H * (9 + 2 * S + 2 * RING + 2 * length) + 2 * S * K +
-                                  remembers * (H * H + 2 * matrix_size()) + I);
+                                  remembers * (H * H + 2 * matrix_size()) + I + (reset ? K : 0));
         V *grad_z = grad + H, *from_next = grad_z + H, *grad_gain = from_next + H, *grad_shift = grad_gain + H;
         V *grad_b = grad_shift + H, *read = grad_b + H, *grads = read + H, *queries = grads + S * H;
         V *ring_left = queries + S * H, *ring_right = ring_left + (RING + 1) * H;
@@ -791,6 +845,7 @@ template <class T> struct Kernel {
         b.states = grad_inputs + I;
         V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + matrix_size() : nullptr;
         V *first = A0 ? D + H * H : nullptr;
+        b.episodes = b.states + length * H + remembers * (H * H + 2 * matrix_size());
         std::memset(from_next, 0, 4 * H * sizeof(V));
         if (A0) gather_matrix(b, A0, first);
         if (G) std::memset(G, 0, matrix_size() * sizeof(V));
@@ -803,6 +858,7 @@ template <class T> struct Kernel {
         for (int64_t chunk = last_chunk(b); chunk >= 0; --chunk) {
             const V *A = matrix(b, chunk, first);
             const int64_t start = chunk * K, stop = std::min(start + K, b.longest);
+            find_episodes(b, chunk);
             for (int64_t t = start; t < stop; ++t) {
                 V *h = b.states + (t - start) * H;
                 if (normalized(S) && !use_tanh && t < b.shortest) {  // from its trail, which is needed soon anyway
@@ -831,10 +887,10 @@ template <class T> struct Kernel {
                     recall_backward(b, q, A, score(b, s), from, identity ? from : nullptr, pulls + 2 * s * K, read, grad);
                     if (!A) continue;
                     V *left = ring_left + waiting * H, *right = ring_right + waiting * H;
+                    const Mask hidden = A_hidden(b, k);
                     for (int64_t i = 0; i < H; ++i) {
-                        const V pull = b.strength * from[i];
-                        left[i] = right[H + i] = pull;
-                        left[H + i] = right[i] = q[i];
+                        left[i] = right[H + i] = hidden ? V{} : b.strength * from[i];
+                        left[H + i] = right[i] = hidden ? V{} : q[i];
                     }
                     waiting += 1 + symmetric;  // of g qᵀ and q gᵀ, which D is made of, G takes the first alone
                     if (waiting == RING) {
@@ -859,8 +915,8 @@ template <class T> struct Kernel {
                 }
                 transit(b, t, grad_z, nullptr, read, from_next);
                 if (keep || t >= b.shortest) {
-                    const V mask = kept(b, t);
-                    for (int64_t i = 0; i < H; ++i) from_next[i] *= mask;
+                    const V mask = kept(b, t), zero{};
+                    for (int64_t i = 0; i < H; ++i) from_next[i] = mask == zero ? zero : from_next[i];
                 }
             }
             if (waiting) add_outer(ring_left, ring_right, waiting, G);
@@ -1064,6 +1120,29 @@ template <class T> int run(const fw_scan *scan, bool forward) {
     }
 }
 
+// A number that another content would not have, but by chance: sums, and sums of the sums, so that order counts.
+uint64_t digest(const char *data, uint64_t bytes) {
+    using V = typename Lanes<uint32_t>::V;
+    constexpr int N = 4;
+    V sum[N] = {}, sums[N] = {};
+    const auto add = [&](const char *from) {
+        for (int n = 0; n < N; ++n) {
+            sum[n] += Lanes<uint32_t>::load(reinterpret_cast<const uint32_t *>(from) + n * Lanes<uint32_t>::count);
+            sums[n] += sum[n];
+        }
+    };
+    uint64_t place = 0;
+    for (; place + N * VECTOR <= bytes; place += N * VECTOR) add(data + place);
+    char rest[N * VECTOR] = {};
+    std::memcpy(rest, data + place, bytes - place);
+    add(rest);
+    uint64_t total = bytes;
+    for (int n = 0; n < N; ++n)
+        for (int64_t l = 0; l < Lanes<uint32_t>::count; ++l)
+            for (const uint32_t part : {sum[n][l], sums[n][l]}) total = (total ^ part) * 0x9E3779B97F4A7C15 + (total >> 29);
+    return total;
+}
+
 // work(place in (T, B), whether it counts) for the steps from `first` on.
 template <class F> void each_step(const fw_rows &c, F work) {
     for (int64_t t = c.first; t < c.T; ++t)
@@ -1078,6 +1157,7 @@ int fw_step_f32(const fw_step *step) { return all_steps<float>(step); }
 int fw_step_f64(const fw_step *step) { return all_steps<double>(step); }
 int64_t fw_abi(void) { return FW_ABI; }
 int64_t fw_vector_bytes(void) { return VECTOR; }
+uint64_t fw_digest(uint64_t data, uint64_t bytes) { return digest(reinterpret_cast<const char *>(data), bytes); }
 // Have a new array come in large pages, where the system does that: to touch it for the first time is then cheap.
 void fw_in_large_pages(uint64_t array, uint64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 10
+#define FW_ABI 11
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -19,7 +19,7 @@ typedef struct {
     const void *h0, *A0;                              // (B, H) or null, (B, H, H) or null
     const void *w, *p;                                // (…, K, K), (…, K): how a step sees the chunk and A
     const void *left, *p_left;                        // (…, K), (…): what the next chunk's A has of them, but for the last
-    const void *keep, *integrate;                     // (T, B) or null, (T, B), or null without W_int
+    const void *keep, *reset, *integrate;             // (T, B) or null each; no `integrate` without W_int
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
     const void *u;                                    // (T, B, H): C x; null: from x
     void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, see saved_per_block
@@ -43,8 +43,8 @@ typedef struct {
     int64_t B, I, H, S, threads;                      // sequences, features, units, inner steps
     int64_t identity, use_tanh, normalize_start;      // dynamics
     double decay, rate;
-    const void *x, *C, *b, *W, *gain, *shift;         // (B, I), (H, I), (H) or null, (H, H), (H) or null, (H) or null
-    const void *h, *A;                                // (B, H) and (B, H, H), both null for zero
+    const void *C, *b, *W, *gain, *shift;             // (H, I), (H) or null, (H, H), (H) or null, (H) or null
+    const void *x, *h, *A;                            // (B, I), (B, H) and (B, H, H), the last two null for zero
     void *new_h, *new_A;                              // (B, H), (B, H, H)
 } fw_step;
 

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test lint sanitize bench clean
+.PHONY: help install demo test lint build/sanitize sanitize malformed aliasing interrupts flips bench clean
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
@@ -10,6 +10,10 @@ help:
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
+	@echo "make malformed CALLS=100000  calls with arguments that do not fit, under the sanitizers; none may crash"
+	@echo "make aliasing COUNT=20000   change tensors after a call; nothing may follow from them"
+	@echo "make interrupts COUNT=300   interrupt real commands at random moments; nothing may be lost"
+	@echo "make flips COUNT=1000       alter single bytes of a run's files; each must be noticed"
 	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN, and of agents"
 	@echo "make clean     remove .venv and all caches"
 
@@ -23,7 +27,7 @@ install: .venv/installed
 
 demo: install
 	$(BIN)/fastweights reproduce table1 --quick --cells fast-weights/50 lstm/50
-	$(BIN)/fastweights ask runs/table1-tuned-15-epochs/fast-weights-50/seed-0 'c9k8j3f1??c'
+	$(BIN)/fastweights ask runs/table1-quick/tuned/fast-weights-50/seed-0 'c9k8j3f1??c'
 
 test: lint
 	$(BIN)/pytest -n 2
@@ -34,13 +38,29 @@ lint: install
 	$(BIN)/mypy --strict src
 	$(BIN)/mypy examples benchmarks
 
-# The kernel's tests, with the kernel built to stop at any wrong address or undefined behaviour.
-sanitize: install
+# The kernel built to stop at any wrong address or undefined behaviour, for its tests and for calls that do not fit.
+SANITIZED := LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	FASTWEIGHTS_KERNEL=$(CURDIR)/build/sanitize CI=true
+
+build/sanitize: install
 	rm -rf build/sanitize
 	cmake -S src/fastweights/memory/kernel -B build/sanitize -DFASTWEIGHTS_SANITIZE=ON >/dev/null
 	cmake --build build/sanitize --parallel 2
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-		FASTWEIGHTS_KERNEL=$(CURDIR)/build/sanitize CI=true $(BIN)/pytest -n 2 tests/memory/test_kernel.py tests/memory/test_cell.py
+
+sanitize: build/sanitize
+	$(SANITIZED) $(BIN)/pytest -n 2 tests/memory/test_kernel.py tests/memory/test_cell.py
+
+malformed: build/sanitize
+	$(SANITIZED) $(BIN)/python tests/malformed.py --calls $(or $(CALLS),100000)
+
+aliasing: install
+	$(BIN)/python tests/aliasing.py --cases $(or $(COUNT),20000)
+
+interrupts: install
+	$(BIN)/python tests/interrupts.py --count $(or $(COUNT),300)
+
+flips: install
+	$(BIN)/python tests/flips.py --count $(or $(COUNT),1000)
 
 bench: install
 	$(BIN)/python benchmarks/speed.py

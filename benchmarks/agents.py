@@ -1,6 +1,6 @@
 """Frames of Catch in a second: of the games alone, and of agents that learn, with one worker and with two.
 
-    python benchmarks/agents.py [--frames 1000000] [--turns 3] [--out results]
+    python benchmarks/agents.py [--frames 1000000] [--turns 3] [--out runs/bench]
 
 The games by CPU time of one thread. Agents (fast weights, (16, 3)) by wall time, as two workers need two cores; runs
 with one and with two take turns, and the first tenth of each, in which processes start, is not counted.
@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--frames", type=int, default=1_000_000, help="frames of a run")
     parser.add_argument("--turns", type=int, default=3, help="runs with one worker, and with two")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="where bench-agents.json goes")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="where bench-agents.json goes")
     args = parser.parse_args()
     prepare_process()
     print(f"{machine()}; torch {torch.__version__}; {backend()}")

@@ -1,6 +1,6 @@
 """Speed beside what a user would pick instead: the same work, interleaved in one run, as a ratio.
 
-    python benchmarks/speed.py [--quick] [--compile] [--out results]
+    python benchmarks/speed.py [--quick] [--compile] [--out runs/bench]
 
 CPU time of the process on one thread, median over repetitions that take turns; wall time on two threads beside it. A
 repetition is as many training steps in a row as take about 30 ms, as when a net is trained, and at least one.
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument(
         "--compile", action="store_true", help="also torch.compile of the attention form (slow to start)"
     )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="where bench.json and bench.png go")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="where bench.json and bench.png go")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -28,17 +28,17 @@ class Net(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    net, floor = Net(), float(retrieval.floor_error(2))
+    net, baseline = Net(), float(retrieval.baseline_error(2))
     optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
     for update in range(1, 1201):
         tokens, answers = retrieval.sample(128, pairs=2)
-        said = net(tokens)
+        logits = net(tokens)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(said, answers).backward()
+        nn.functional.cross_entropy(logits, answers).backward()
         optimizer.step()
         if update % 200 == 0:
-            error = (said.argmax(1) != answers).double().mean().item()
-            print(f"{update:5d} updates: error {error:6.2%} (without any retrieval {floor:.0%})", flush=True)
+            error = (logits.argmax(1) != answers).double().mean().item()
+            print(f"{update:5d} updates: error {error:6.2%} (no-retrieval baseline {baseline:.0%})", flush=True)
     _, attention = net.core.trace(net.embed(retrieval.encode("k8j3??j")))
     paid = zip("k8j3??", attention[0, -1, -1].tolist(), strict=False)
     print("attention that the last j pays:", ", ".join(f"{character} {amount:.2f}" for character, amount in paid))

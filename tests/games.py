@@ -96,7 +96,7 @@ def breaking(step, after):
 
 
 class Mortal(Shared):
-    """Whoever makes the last change is killed before it can tell."""
+    """Whoever makes the last change is killed before it can report."""
 
     def change(self, grad, recipe, frames, worker):
         super().change(grad, recipe, frames, worker)

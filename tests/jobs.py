@@ -7,19 +7,19 @@ import time
 
 import torch
 
-from fastweights.training.progress import Progress
+from fastweights.base.progress import Progress
 
 
-def double(number, tell):
-    tell(Progress(1, 2, 0, "", 10.0))
+def double(number, report):
+    report(Progress(1, 2, 0))
     return 2 * number
 
 
-def threads(tell):
+def threads(report):
     return torch.get_num_threads()
 
 
-def pages_asked_for(tell):
+def pages_asked_for(report):
     """By the last of ten tensors of 40 MB, 10,240 pages each, that come one after the other."""
     for _ in range(10):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -27,30 +27,30 @@ def pages_asked_for(tell):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def fail(tell):
+def fail(report):
     raise ValueError("number must be at least 1, got 0")
 
 
-def die(tell):
+def die(report):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def sleep(path, tell):
+def sleep(path, report):
     path.write_text(str(os.getpid()))
     time.sleep(60)
 
 
-def parabola(setting, tell):
+def parabola(setting, report):
     return {"value": (setting["clip"] - 2) ** 2 + (setting["lr"] - 1e-2) ** 2}
 
 
-def slow(value, tell):
+def slow(value, report):
     for epoch in range(1, 8):
-        for _ in range(2):  # an epoch is told of more than once
-            tell(Progress(epoch, 7, epoch, "", 1.0, value))
+        for _ in range(2):  # an epoch is reported more than once
+            report(Progress(epoch, 7, epoch, "", value))
         time.sleep(0.05)
     return {"value": value}
 
 
-def process(tell):
+def process(report):
     return os.getpid()

@@ -80,6 +80,7 @@ def random_run(
     start=True,
     shared=False,
     wiped=True,
+    parted=False,
     integrated=True,
     steps=False,
     dtype=torch.float64,
@@ -93,6 +94,7 @@ def random_run(
     n, rows = -(-T // K), 1 if shared else B
     chunks = 1 if shared else n
     lengths = torch.randint(0, T + 1, (B,)) if steps else None
+    counts = torch.ones(T, B) > 0 if lengths is None else torch.arange(T).unsqueeze(1) < lengths
     left, p_left = None, None
     if n > 1:
         left, p_left = random(max(chunks - 1, 1), rows, K), random(max(chunks - 1, 1), rows)
@@ -115,6 +117,7 @@ def random_run(
         left=left,
         p_left=p_left,
         keep=(torch.rand(T, B) > 0.2).to(dtype) if wiped else None,
+        reset=((torch.rand(T, B) < 0.2) & counts).to(dtype) if parted else None,
         # In some steps of all sequences, in others of some, in others of none.
         integrate=(torch.rand(T, B) > 2 * torch.rand(T, 1) - 0.5).to(dtype) if integrated else None,
         steps=lengths,

@@ -54,9 +54,9 @@ def test_an_irnn_forgets_nothing_to_begin_with():
 
 
 def test_the_scale_of_the_recurrent_weights():
-    core = Agent("irnn", 16, pixels=9, actions=3, identity=0.5).core
+    core = Agent("irnn", 16, pixels=9, actions=3, recurrent_init=0.5).core
     torch.testing.assert_close(core.weight_hh_l0, torch.eye(16) / 2)
-    core = Agent("fast-weights", 16, pixels=9, actions=3, identity=0.5).core
+    core = Agent("fast-weights", 16, pixels=9, actions=3, recurrent_init=0.5).core
     torch.testing.assert_close(core.weight_hh_l0, torch.eye(16) / 2)
     torch.testing.assert_close(Agent("fast-weights", 16, pixels=9, actions=3).core.weight_hh_l0, torch.eye(16) / 20)
 

@@ -1,4 +1,4 @@
-"""Nets of glimpses obey the signals; the ConvNet sees the same patches."""
+"""Nets of glimpses use the control signals; the ConvNet sees the same patches."""
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ def signals():
     return GlimpseSignals(STORE, WIPE, INTEGRATE, torch.rand(3, 6))
 
 
-def net(core="fast-weights", **knobs):
-    made = GlimpseNet(core, 8, pixels=4, signals=signals(), classes=5, **knobs)
+def net(core="fast-weights", **hyperparameters):
+    made = GlimpseNet(core, 8, pixels=4, signals=signals(), classes=5, **hyperparameters)
     for parameter in made.parameters():
         torch.nn.init.uniform_(parameter, -0.5, 0.5)
     return made
@@ -41,7 +41,7 @@ def test_every_core_sees_all_glimpses_and_the_signals(core):
 def test_what_was_wiped_is_known_through_the_memory_alone():
     assert sees(net(options={"rate": 0.5}), 0)
     assert not sees(net(options={"rate": 0.0}), 0)
-    assert sees(net(options={"rate": 0.0}, obeys=("store", "read", "integrate")), 0)  # nothing is wiped
+    assert sees(net(options={"rate": 0.0}, control_signals=("store", "read", "integrate")), 0)  # nothing is wiped
 
 
 def test_only_what_is_stored_is_read_and_only_where_it_is_told():
@@ -49,13 +49,13 @@ def test_only_what_is_stored_is_read_and_only_where_it_is_told():
     assert attention[2, :, 0].count_nonzero() == 2
     attention[2, :, 0] = 0
     assert attention.count_nonzero() == 0
-    everywhere = net(obeys=("wipe",)).trace(torch.rand(3, 2, 4)).attention[0, :, 0]
+    everywhere = net(control_signals=("wipe",)).trace(torch.rand(3, 2, 4)).attention[0, :, 0]
     assert everywhere[1, :, 0].count_nonzero() == everywhere[2, :, 1].count_nonzero() == 2
 
 
 def test_the_integration_matrix_is_there_to_be_obeyed():
     assert net().core.weight_integration_l0.shape == (8, 8)
-    assert net(obeys=("store", "wipe", "read")).core.weight_integration_l0 is None
+    assert net(control_signals=("store", "wipe", "read")).core.weight_integration_l0 is None
     made = net()
     made(torch.rand(3, 2, 4)).sum().backward()
     assert made.core.weight_integration_l0.grad.count_nonzero()

@@ -15,9 +15,9 @@ def net(core="fast-weights", units=20):
 @pytest.mark.parametrize("core", CORES)
 def test_shapes_and_gradients(core):
     model = net(core)
-    said = model(torch.randint(37, (5, 11)))
-    assert said.shape == (5, 10)
-    said.sum().backward()
+    output = model(torch.randint(37, (5, 11)))
+    assert output.shape == (5, 10)
+    output.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from fastweights.paper import claims, table1
+from fastweights.paper.reports import Report
 from fastweights.paper.table1 import Setting
 from fastweights.training.workers import Workers
 
@@ -27,9 +28,9 @@ def small(monkeypatch):
 def test_a_claim_varies_one_thing(small):
     for claim, variants in claims.variants().items():
         base = claims.runs_of(claim, {})[0]
-        for knobs in variants.values():
-            (run,) = claims.runs_of(claim, knobs)
-            assert dataclasses.replace(run, **{name: getattr(base, name) for name in knobs}) == base
+        for hyperparameters in variants.values():
+            (run,) = claims.runs_of(claim, hyperparameters)
+            assert dataclasses.replace(run, **{name: getattr(base, name) for name in hyperparameters}) == base
 
 
 def test_a_claim_end_to_end(small, tmp_path, monkeypatch):
@@ -37,13 +38,13 @@ def test_a_claim_end_to_end(small, tmp_path, monkeypatch):
     assert claims.reproduce(["settling"], tmp_path, Workers(2), "the command") == {}
     entries = claims.collect(tmp_path)
     assert [(entry["settling"], entry["rate"]) for entry in entries] == [("sustained", 0.5), ("identity", 0.5)]
-    assert claims.publish(tmp_path, tmp_path / "results")
+    assert claims.report(Report(tmp_path, tmp_path / "results", publish=True))
     assert "| identity,rate-0.5 | " in (tmp_path / "results" / "claims.md").read_text()
     monkeypatch.setattr(claims, "SETTLING_RATES", (0.5, 0.1))
     shutil.rmtree(tmp_path / "claims")  # and on another machine
     assert claims.reproduce(["settling"], tmp_path / "other", Workers(2), "another command") == {}
     shutil.rmtree(tmp_path / "other" / "claims" / "settling" / "identity,rate-0.5")
-    assert claims.publish(tmp_path / "other", tmp_path / "results")
+    assert claims.report(Report(tmp_path / "other", tmp_path / "results", publish=True))
     found = json.loads((tmp_path / "results" / "claims.json").read_text())
     assert [(entry["settling"], entry["rate"], entry["command"]) for entry in found] == [
         ("sustained", 0.5, "another command"),
@@ -59,22 +60,14 @@ def test_the_heat_map_needs_all_of_it(small, tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "RATES", (0.5,))
     monkeypatch.setattr(claims, "DECAYS", (0.9,))
     assert claims.reproduce(["robust"], tmp_path, Workers(2), "the command") == {}
-    claims.publish(tmp_path, tmp_path / "results")
-    assert (tmp_path / "results" / "claims-with-norm.png").exists()
-    assert (tmp_path / "results" / "claims-without-norm.svg").exists()
-
-
-def test_convergence():
-    def run(*errors):
-        return {"curves": {"updates": [10, 20, 30], "validation_error": errors}}
-
-    rows = claims.convergence({"lstm": {"seeds": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]}, "irnn": {"seeds": [{}]}})
-    assert rows == [("lstm", "20 to 30", "30 to 30, never in 1 of 2", "never in 2 of 2")]
+    claims.report(Report(tmp_path, tmp_path / "results"))
+    assert (tmp_path / "claims" / "report" / "claims-with-norm.png").exists()
+    assert (tmp_path / "claims" / "report" / "claims-without-norm.svg").exists()
 
 
 def test_many_inner_steps_drown_the_question_of_a_fresh_net():
-    def start(**knobs):
-        return claims.at_the_start(claims.runs_of("inner steps", knobs)[0], strings=50)
+    def start(**hyperparameters):
+        return claims.at_the_start(claims.runs_of("inner steps", hyperparameters)[0], strings=50)
 
     silent = start(rate=0.0, inner_steps=2)
     assert silent.loudness == [0.0, 0.0]
@@ -87,7 +80,7 @@ def test_the_page_says_what_inner_steps_do_at_the_start(small, tmp_path, monkeyp
     monkeypatch.setattr(claims, "INNER_STEPS", (2,))
     monkeypatch.setattr(claims, "INNER_STEPS_RATES", (0.1,))
     assert claims.reproduce(["inner steps"], tmp_path, Workers(1), "the command") == {}
-    assert claims.publish(tmp_path, tmp_path / "results")
-    page = (tmp_path / "results" / "claims.md").read_text()
+    assert claims.report(Report(tmp_path, tmp_path / "results"))
+    page = (tmp_path / "claims" / "report" / "claims.md").read_text()
     assert "| 2 | 0.1 | " in page
     assert "## Inner steps at the start" in page

@@ -1,4 +1,4 @@
-"""Runs of images by glimpses: told by their settings, exact after a stop, and found again."""
+"""Runs of images by glimpses: known by their settings, exact after a stop, and found again."""
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ from fastweights.training.runs import RunFolder
 from fastweights.training.supervised import Recipe
 
 SHORT = Recipe(lr=1e-2, epochs=2, batch=32, schedule="warm-cosine")
-MODELS = ("irnn", "lstm", "convnet", "fast-weights", "norm-rnn")
+MODELS = ("irnn", "lstm", "convnet", "fast-weights", "ln-rnn")
 
 
 @pytest.fixture(autouse=True)
 def bars(monkeypatch):
-    """Ten classes of images that are easy to tell apart: a bright bar at a height of its own."""
+    """Ten classes of images that are easy to report apart: a bright bar at a height of its own."""
 
     def split(part, name="mnist", count=None):
         generator = torch.Generator().manual_seed(len(part))
@@ -42,7 +42,7 @@ def test_a_run_learns_and_is_found_again(model, tmp_path):
 
 
 def test_a_run_that_was_stopped_goes_on_exactly_with_the_same_shifts(tmp_path):
-    config = Glimpses(units=8, shift=2, training=SHORT, examples=100)
+    config = Glimpses(units=8, translation=2, training=SHORT, examples=100)
     whole = train(config, tmp_path / "whole", "")
     assert train(config, tmp_path / "halves", "", until=1) is None
     halves = train(config, tmp_path / "halves", "")
@@ -52,7 +52,7 @@ def test_a_run_that_was_stopped_goes_on_exactly_with_the_same_shifts(tmp_path):
 
 
 def test_images_are_shifted_only_while_training():
-    net, images = Glimpses(shift=2).make_net(), mnist.split("test")[0][:50]
+    net, images = Glimpses(translation=2).make_net(), mnist.split("test")[0][:50]
     assert not torch.equal(net.look(images), Glimpses().make_net().look(images))
     torch.testing.assert_close(net.eval().look(images), Glimpses().make_net().look(images))
 
@@ -64,8 +64,8 @@ def test_what_is_retrieved_was_stored_before():
     assert attention.shape == (3, 4, 4)
     assert torch.triu(attention, 1).count_nonzero() == 0
     assert torch.tril(attention).count_nonzero() > 0
-    for model in ("convnet", "lstm", "norm-rnn"):
-        with pytest.raises(ValueError, match="net must be one of fast weights that stores"):
+    for model in ("convnet", "lstm", "ln-rnn"):
+        with pytest.raises(ValueError, match="net must be one of fast weights with the control signal 'store'"):
             glimpses.retrieved(Glimpses(model=model).make_net(), images)
 
 
@@ -79,18 +79,18 @@ def test_the_picture_of_a_schedule(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("hyperparameters", "message"),
     [
         ({"units": 0}, "units must be at least 1, got 0"),
-        ({"shift": -1}, "shift must be at least 0, got -1"),
-        ({"shift": 28}, "shift must be below the size of the images, 28; got 28"),
+        ({"translation": -1}, "translation must be at least 0, got -1"),
+        ({"translation": 28}, "translation must be below the size of the images, 28; got 28"),
         ({"input_range": -1.0}, "input_range must be at least 0 and finite, got -1.0"),
-        ({"obeys": ("write",)}, "obeys must be of store, wipe, read, integrate; got 'write'"),
+        ({"control_signals": ("write",)}, "control_signals must be of store, wipe, read, integrate; got 'write'"),
     ],
 )
-def test_bad_settings(knobs, message):
+def test_bad_settings(hyperparameters, message):
     with pytest.raises(ValueError, match=message):
-        Glimpses(**knobs)
+        Glimpses(**hyperparameters)
 
 
 def test_a_run_of_another_task(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fastweights import cli
+from fastweights.base.files import seal, write_json
 from fastweights.paper import retrieval
 from fastweights.paper.retrieval import Retrieval
 from fastweights.tasks import retrieval as task
@@ -108,8 +109,8 @@ def test_an_answer_shows_what_it_attended_to(trained):
         (("ask", "RUN", "c9c8??c"), "each letter once"),
         (("ask", "RUN", "C9??C"), "string must be of a-z, 0-9 and ?"),
         (("ask", "RUN"), "strings must be at least one"),
-        (("ask", "nowhere", "c9??c"), "nowhere is not the folder of a run"),
-        (("evaluate", "nowhere"), "nowhere is not the folder of a run"),
+        (("ask", "nowhere", "c9??c"), "RUN must be a run folder, or a net of the package"),
+        (("evaluate", "nowhere"), "RUN must be a run folder, or a net of the package"),
         (("train", "retrieval", "--core", "gru"), "gru"),
         (("train", "retrieval", "--lr", "-1"), "lr must be above 0"),
         (("train", "retrieval", "--pairs", "27"), "pairs must be at least 1 and at most 26, got 27"),
@@ -148,9 +149,9 @@ def test_damaged_files_are_named(trained, tmp_path, name, capsys):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
     assert inside("ask", folder, "c9??c") == 1
-    said = capsys.readouterr().err
-    assert f"{name} is " in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert f"{name} is " in printed
+    assert printed.count("\n") == 1
 
 
 def test_a_damaged_checkpoint_is_named_and_nothing_is_overwritten(trained, tmp_path, capsys):
@@ -165,10 +166,10 @@ def test_a_damaged_checkpoint_is_named_and_nothing_is_overwritten(trained, tmp_p
 
 def test_a_run_of_another_task_is_refused(trained, tmp_path, capsys):
     folder = copy_of(trained, tmp_path / "other")
-    config = json.loads((folder / "config.json").read_text())
+    config = RunFolder(folder).config
     config["settings"]["task"] = "chess"
-    (folder / "config.json").write_text(json.dumps(config))
-    assert inside("ask", folder, "c9??c") == 1
+    write_json(folder / "config.json", seal(config))
+    assert inside("ask", folder, "c9??c") == 2
     assert "is a run of 'chess', not of 'retrieval'" in capsys.readouterr().err
 
 

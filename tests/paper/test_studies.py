@@ -15,7 +15,8 @@ from fastweights import cli
 from fastweights.cli import options
 from fastweights.paper import studies, table1
 from fastweights.paper.cells import Cell
-from fastweights.paper.run import with_knobs
+from fastweights.paper.reports import Report
+from fastweights.paper.run import with_hyperparameters
 from fastweights.training import search
 
 GRID = ["lr=1e-3,3e-3,1e-2", "clip=0.5,5", "input_range=0.1,1.0", "seed=0,1"]
@@ -30,7 +31,7 @@ def start(runs, *more, grid=GRID, **options):
 
 
 def table_of(runs):
-    return json.loads((runs / "studies" / f"search-{STUDY}.json").read_text())
+    return json.loads((runs / "studies" / "report" / f"search-{STUDY}.json").read_text())
 
 
 def wait_for(runs, finished, process):
@@ -63,13 +64,13 @@ def test_a_search_whose_worker_and_then_all_of_it_is_killed_ends_with_the_same_t
     os.kill(int(workers[0]), signal.SIGKILL)
     wait_for(tmp_path, 12, process)
     process.send_signal(signal.SIGKILL)
-    _, said = process.communicate()
-    assert said.count("FAILED: its process was killed (SIGKILL)") <= 1  # 0: it was between two runs
+    _, printed = process.communicate()
+    assert printed.count("FAILED: its process was killed (SIGKILL)") <= 1  # 0: it was between two runs
     finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("studies/*/*/result.json")}
     assert 12 <= len(finished) < 24
     process = start(tmp_path)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
+    _, printed = process.communicate()
+    assert process.returncode == 0, printed
     assert table_of(tmp_path) == undisturbed
     assert {path: path.stat().st_mtime_ns for path in finished} == finished  # none was run twice
 
@@ -81,13 +82,13 @@ def test_a_search_that_is_interrupted_stops_with_a_word_and_goes_on(undisturbed,
     process = start(tmp_path, preexec_fn=heed_interrupts)
     wait_for(tmp_path, 6, process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+    _, printed = process.communicate()
     assert process.returncode == 130
-    assert said.endswith("fastweights: stopped; the same command goes on from here\n")
-    assert "Traceback" not in said
+    assert printed.endswith("fastweights: stopped; the same command goes on from here\n")
+    assert "Traceback" not in printed
     process = start(tmp_path)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
+    _, printed = process.communicate()
+    assert process.returncode == 0, printed
     assert table_of(tmp_path) == undisturbed
 
 
@@ -97,17 +98,17 @@ def test_a_search_goes_on_when_a_loss_is_not_a_number_and_when_the_disk_is_full(
 
     grid = ["lr=1e-3,1e30"]
     process = start(tmp_path, grid=grid, preexec_fn=no_large_files)
-    _, said = process.communicate()
+    _, printed = process.communicate()
     assert process.returncode == 1
-    assert "lr=1e+30,pairs=1,examples=300,epochs=2: diverged" in said
-    failed = [line for line in said.splitlines() if line.startswith("fastweights: ")]
+    assert "lr=1e+30,pairs=1,examples=300,epochs=2: diverged" in printed
+    failed = [line for line in printed.splitlines() if line.startswith("fastweights: ")]
     assert len(failed) == 2
     assert "last.safetensors could not be written (File too large); what was there is still there" in failed[0]
     assert failed[1] == "fastweights: the same command runs what is missing"
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     process = start(tmp_path, grid=grid)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
+    _, printed = process.communicate()
+    assert process.returncode == 0, printed
     good, diverged = table_of(tmp_path)
     assert (good["setting"]["lr"], diverged["setting"]["lr"]) == (1e-3, 1e30)
     assert good["value"] < 10
@@ -125,8 +126,8 @@ def test_the_same_on_a_cluster_that_loses_a_node(undisturbed, tmp_path):
         process = start(tmp_path, "--ray", cluster.address)
         wait_for(tmp_path, 8, process)
         cluster.remove_node(node, allow_graceful=False)
-        _, said = process.communicate()
-        assert process.returncode == 0, said
+        _, printed = process.communicate()
+        assert process.returncode == 0, printed
     finally:
         cluster.shutdown()
     assert table_of(tmp_path) == undisturbed
@@ -135,14 +136,14 @@ def test_the_same_on_a_cluster_that_loses_a_node(undisturbed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--grid", "speed=1,2"], "there is no knob 'speed'; there are batch, clip"),
+        (["--grid", "speed=1,2"], "there is no hyperparameter 'speed'; there are batch, clip"),
         (["--grid", "lr=fast,slow"], "lr must be of the kind of 0.0003, got 'fast'"),
         (["--grid", "layer_norm=1,0"], "layer_norm must be of the kind of True, got 1"),
         (["--grid", "lr=-1,1"], "lr must be"),
-        (["--grid", "lr"], "a knob must be written as"),
+        (["--grid", "lr"], "a hyperparameter must be written as"),
         (["--grid", "lr=1e-3", "--tpe", "3"], "by one of --grid, --random and --tpe; got grid and tpe"),
-        (["--tpe", "3"], "knobs must be at least one"),
-        (["--knobs", "lr=1e-3"], "--knobs must go with --random or --tpe"),
+        (["--tpe", "3"], "hyperparameters must be at least one"),
+        (["--hyperparameters", "lr=1e-3"], "--hyperparameters must go with --random or --tpe"),
         (["--grid", "lr=1e-3", "--storage", "nonsense"], "the data base nonsense cannot be reached"),
         (["--grid", "lr=1e-3", "--cell", "lstm/20", "lstm/50"], "must be for one cell, as in --cell irnn/20; got 2"),
         (["--grid", "lr=1e-3", "--ray", "127.0.0.1:1"], "there is no Ray cluster at '127.0.0.1:1'"),
@@ -152,35 +153,35 @@ def test_bad_searches_end_in_one_line_before_anything_starts(words, message, tmp
     if "--ray" in words:
         pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     cell = [] if "--cell" in words else ["--cell", "fast-weights/20"]
-    assert cli.run(["search", "table1", *cell, *words, "--runs", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert message in said.err
-    assert "Traceback" not in said.err
+    assert cli.run(["search", "table1", *cell, *words, "--runs", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "Traceback" not in printed.err
     assert not list(tmp_path.glob("studies/*/*"))
 
 
 def test_a_study_of_another_experiment(tmp_path, capsys):
     words = ["search", "table1", "--grid", "lr=1e-3", "pairs=1", "examples=300", "epochs=1", "--runs", str(tmp_path)]
     assert cli.run([*words, "--cell", "fast-weights/20", "--study", "mine"]) == 0
-    assert cli.run([*words, "--cell", "lstm/20", "--study", "mine"]) == 1
+    assert cli.run([*words, "--cell", "lstm/20", "--study", "mine"]) == 2
     assert "the study 'mine' is of something else: its experiment was" in capsys.readouterr().err
-    assert cli.run(["search", "show", "mine", "--runs", str(tmp_path), "--results", str(tmp_path / "shown")]) == 0
+    assert cli.run(["search", "show", "mine", "--runs", str(tmp_path)]) == 0
     assert "Study mine: 1 trials" in capsys.readouterr().out
-    assert (tmp_path / "shown" / "search-mine.html").exists()
-    assert cli.run(["search", "show", "yours", "--runs", str(tmp_path)]) == 1
+    assert (tmp_path / "studies" / "report" / "search-mine.html").exists()
+    assert cli.run(["search", "show", "yours", "--runs", str(tmp_path)]) == 2
     assert "there is no study 'yours'" in capsys.readouterr().err
 
 
 def test_a_study_without_a_finished_trial(tmp_path, capsys):
-    search.open_study("empty", studies.storage_of(tmp_path), search.Plan((search.Knob("lr", (1e-3,)),)), {})
-    assert studies.show(None, tmp_path, tmp_path / "shown") == ["empty"]
+    search.open_study("empty", studies.storage_of(tmp_path), search.Plan((search.Hyperparameter("lr", (1e-3,)),)), {})
+    assert studies.show(None, Report(tmp_path, tmp_path / "results")) == ["empty"]
     assert capsys.readouterr().out == "Study empty: no trial is finished\n"
-    assert not (tmp_path / "shown").exists()
+    assert not (tmp_path / "studies").exists()
 
 
 def test_knobs_of_the_run_and_of_its_recipe():
     base = table1.config(Cell("fast-weights", 20), table1.TUNED["fast-weights/20"], 0)
-    run = with_knobs(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
+    run = with_hyperparameters(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
     assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)
     assert run.training.clip == base.training.clip
 
@@ -191,5 +192,5 @@ def test_no_password_is_recorded_or_shown(monkeypatch, tmp_path, capsys):
     assert "secret" not in options.command()
     monkeypatch.setattr(search, "load_studies", lambda storage: [])
     with pytest.raises(ValueError, match="there is no study 'nothing' in sqlite://me:") as caught:
-        studies.show(address, tmp_path, tmp_path, ["nothing"])
+        studies.show(address, Report(tmp_path, tmp_path), ["nothing"])
     assert "secret" not in str(caught.value)

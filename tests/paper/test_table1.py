@@ -8,6 +8,7 @@ import pytest
 
 from fastweights.paper import table1
 from fastweights.paper.cells import Cell
+from fastweights.paper.reports import Report
 from fastweights.paper.table1 import Setting
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import Workers
@@ -47,24 +48,26 @@ def test_every_cell_is_tuned_on_the_same_grid():
 
 def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
     assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
-    found = table1.chosen(tmp_path)
+    found = table1.selected(tmp_path)
     assert list(found) == ["fast-weights/50"]
     trials = found["fast-weights/50"]["trials"]
     assert [(trial["lr"], trial["epochs"]) for trial in trials] == [(1e-2, 1), (1e-4, 1), (1e-2, 2)]
-    assert found["fast-weights/50"]["chosen"] == {"lr": 1e-2, "input_range": 1.0, "clip": 1.0}
+    assert found["fast-weights/50"]["selected"] == {"lr": 1e-2, "input_range": 1.0, "clip": 1.0}
     for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
         assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
     assert "fast-weights/50 lr-0.01" in capsys.readouterr().err
     assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
     assert capsys.readouterr().err == ""  # there was nothing left to do
-    assert table1.chosen(tmp_path) == found
+    assert table1.selected(tmp_path) == found
 
 
 def test_the_table_says_what_the_runs_say(small, tmp_path):
     failures = table1.reproduce([CELL], tmp_path, Workers(2), "the command", seeds=3)
     assert failures == {}
     (entry,) = table1.collect(tmp_path, "tuned")
-    results = [RunFolder(tmp_path / "table1-tuned" / "fast-weights-50" / f"seed-{seed}").result for seed in range(3)]
+    results = [
+        RunFolder(tmp_path / "table1" / "tuned" / "fast-weights-50" / f"seed-{seed}").result for seed in range(3)
+    ]
     errors = [100 * result["test_error"] for result in results]
     assert len(set(errors)) == 3
     assert entry["test_error_mean"] == pytest.approx(statistics.mean(errors))
@@ -75,21 +78,21 @@ def test_the_table_says_what_the_runs_say(small, tmp_path):
     assert (entry["model"], entry["units"], entry["recipe"], entry["paper"]) == ("fast-weights", 50, "tuned", 0.0)
     assert entry["command"] == "the command"
 
-    assert table1.publish(tmp_path, tmp_path / "results")
+    assert table1.report(Report(tmp_path, tmp_path / "results", publish=True))
     assert json.loads((tmp_path / "results" / "table1.json").read_text()) == [entry]
     page = (tmp_path / "results" / "table1.md").read_text()
-    assert f"| fast-weights | 50 | {entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f} |" in page
-    assert "Without any retrieval: 61.65" in page
+    assert f"| fast weights | 50 | {entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f} |" in page
+    assert "No-retrieval baseline: 61.65" in page
     assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in page
     assert (tmp_path / "results" / "table1-curves.svg").exists()
-    assert "data:image/png;base64," in (tmp_path / "results" / "table1.html").read_text()
+    assert "data:image/svg+xml;base64," in (tmp_path / "results" / "table1.html").read_text()
 
 
 def test_what_was_run_elsewhere_stays(small, tmp_path):
     results = tmp_path / "results"
     for place, cell in (("here", CELL), ("there", Cell("irnn", 50)), ("there", Cell("lstm", 20))):
         assert table1.reproduce([cell], tmp_path / place, Workers(1), place, seeds=1) == {}
-        assert table1.publish(tmp_path / place, results)
+        assert table1.report(Report(tmp_path / place, results, publish=True))
     found = json.loads((results / "table1.json").read_text())
     assert [(each["model"], each["units"], each["command"]) for each in found] == [
         ("lstm", 20, "there"),
@@ -97,21 +100,24 @@ def test_what_was_run_elsewhere_stays(small, tmp_path):
         ("fast-weights", 50, "here"),
     ]
     drawn = (results / "table1-curves.svg").read_text()
-    assert "fast-weights (1 seed)" in drawn
-    assert "irnn (1 seed)" in drawn
+    assert "fast weights (1 seed)" in drawn
+    assert "IRNN (1 seed)" in drawn
 
-    # A figure that would lack what it had is left as it is.
-    del found[1]["seeds"][0]["curves"]
-    (results / "table1.json").write_text(json.dumps(found))
-    (results / "table1-curves.svg").write_text("as it was")
-    assert table1.publish(tmp_path / "here", results)
-    assert (results / "table1-curves.svg").read_text() == "as it was"
-    assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in (results / "table1.md").read_text()
+    # Without --publish nothing of it changes, and rows say where they come from.
+    before = {path: path.read_bytes() for path in results.iterdir()}
+    assert table1.report(Report(tmp_path / "here", results))
+    assert {path: path.read_bytes() for path in results.iterdir()} == before
+    page = (tmp_path / "here" / "table1" / "report" / "table1.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| fast weights | 50")]
+    assert [(row[5], row[-1]) for row in rows] == [("0", "trained here |"), ("0", "published |")]
+    assert "IRNN" not in page
+    # Where no run is here, what is published is drawn again.
+    assert table1.report(Report(tmp_path / "nowhere", results, publish=True))
+    assert {path: path.read_bytes() for path in results.iterdir()} == before
 
 
-def test_nothing_to_publish(tmp_path, capsys):
-    assert not table1.publish(tmp_path, tmp_path / "results")
-    assert "no finished runs of Table 1" in capsys.readouterr().err
+def test_nothing_to_report(tmp_path):
+    assert not table1.report(Report(tmp_path, tmp_path / "results"))
 
 
 def test_the_literal_recipe_starts_as_the_paper_says_and_adds_nothing():
@@ -128,3 +134,11 @@ def test_a_cell_without_settings_says_how_to_find_them(small, tmp_path, monkeypa
     with pytest.raises(ValueError, match="fast-weights/50 has not been tuned yet: fastweights search table1"):
         table1.reproduce([CELL], tmp_path, Workers(2), "the command")
     assert not list(tmp_path.iterdir())
+
+
+def test_convergence():
+    def run(*errors):
+        return {"curves": {"updates": [10, 20, 30], "validation_error": errors}}
+
+    rows = table1.convergence({"lstm": {"seeds": [run(0.6, 0.4, 0.05), run(0.6, 0.6, 0.3)]}, "irnn": {"seeds": [{}]}})
+    assert rows == [("LSTM", "20 to 30", "30 to 30, never in 1 of 2", "never in 2 of 2")]

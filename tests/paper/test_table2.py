@@ -9,6 +9,7 @@ import pytest
 from fastweights import cli
 from fastweights.paper import table2
 from fastweights.paper.cells import Cell
+from fastweights.paper.reports import Report
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import Workers
 
@@ -27,31 +28,31 @@ def short(monkeypatch):
 def test_the_papers_numbers():
     numbers = {str(cell): table2.paper_error(cell) for cell in table2.CELLS}
     assert len(numbers) == 15
-    assert (numbers["fast-weights/50"], numbers["lstm/200"], numbers["norm-rnn/100"]) == (7.21, 1.10, None)
+    assert (numbers["fast-weights/50"], numbers["lstm/200"], numbers["ln-rnn/100"]) == (7.21, 1.10, None)
 
 
 def test_cells_differ_in_nothing_but_model_size_and_what_was_tuned():
     base = table2.config(CELL, "plain", 1e-3, 0).settings()
     for cell in table2.CELLS:
-        for recipe, shift in table2.RECIPES.items():
+        for recipe, pixels in table2.RECIPES.items():
             run = table2.config(cell, recipe, 1e-2, 7).settings()
-            expected = {"model": cell.model, "units": cell.units, "shift": shift, "lr": 1e-2, "seed": 7}
+            expected = {"model": cell.model, "units": cell.units, "translation": pixels, "lr": 1e-2, "seed": 7}
             assert run == base | expected
 
 
 def test_an_ablation_changes_one_part():
     base = table2.config(CELL, "plain", 1e-3, 0)
-    for name, knobs in table2.ABLATIONS.items():
-        assert len(knobs) == (name != "as in the table")
-        for knob, value in knobs.items():
-            assert value != getattr(base, knob)
-            if knob == "obeys":
-                assert len(set(base.obeys) - set(value)) == 1
-                assert set(value) < set(base.obeys)
+    for name, hyperparameters in table2.ABLATIONS.items():
+        assert len(hyperparameters) == (name != "as in the table")
+        for hyperparameter, value in hyperparameters.items():
+            assert value != getattr(base, hyperparameter)
+            if hyperparameter == "control_signals":
+                assert len(set(base.control_signals) - set(value)) == 1
+                assert set(value) < set(base.control_signals)
 
 
 def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
-    monkeypatch.setattr(table2, "TUNED", {"plain": {}, "shifted": {}})
+    monkeypatch.setattr(table2, "TUNED", {"plain": {}, "augmented": {}})
     with pytest.raises(ValueError, match="fast-weights/50 has not been tuned for 'plain' images yet"):
         table2.reproduce([CELL], ["plain"], tmp_path, Workers(1), "", seeds=1, quick=False)
 
@@ -60,20 +61,23 @@ def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
 def test_a_quick_look_end_to_end(short, tmp_path, capsys):
     words = ["reproduce", "table2", "--quick", "--cells", "fast-weights/50", "convnet/50", "--runs", str(tmp_path)]
     assert cli.run(words) == 0
-    shown = tmp_path / "table2-plain-quick"
+    shown = tmp_path / "table2-quick" / "report"
     entries = json.loads((shown / "table2.json").read_text())
     assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
         ("convnet", "plain", 1.81),
         ("fast-weights", "plain", 7.21),
     ]
-    result = RunFolder(tmp_path / "table2-plain-quick" / "fast-weights-50" / "seed-0").result
+    result = RunFolder(tmp_path / "table2-quick" / "plain" / "fast-weights-50" / "seed-0").result
     assert entries[1]["test_error_mean"] == 100 * result["test_error"] < 80
     page = (shown / "table2.md").read_text()
-    assert f"| fast-weights | 50 | {entries[1]['test_error_mean']:.2f} ± 0.00 |" in page
-    assert "A quick look" in page
+    assert f"| fast weights | 50 | {entries[1]['test_error_mean']:.2f} |" in page
+    assert "**Quick look: not a result.**" in page
     assert "(table2-retrieved.png)" in page
     assert (shown / "table2-plain.svg").exists()
-    assert "Table 2: MNIST by glimpses, plain images" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Table 2: MNIST by glimpses, plain images. Quick look: not a result" in printed
+    assert f"run folders: 2 in {tmp_path}/table2-quick" in printed.replace("\n", "")
+    assert f"next: fastweights evaluate {tmp_path}/table2-quick/plain/fast-weights-50/seed-0" in printed
 
 
 @needs_mnist
@@ -89,20 +93,27 @@ def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
 
     monkeypatch.setattr(table2, "config", config)
     places = ["--runs", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert cli.run(["search", "table2", "--cells", str(CELL), "--recipes", "shifted", *places]) == 0
-    found = json.loads((tmp_path / "results" / "table2-search.json").read_text())["recipes"]
-    assert list(found) == ["shifted"]
-    assert found["shifted"]["fast-weights/50"]["chosen"] == 1e-2
-    assert [trial["lr"] for trial in found["shifted"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
+    assert cli.run(["search", "table2", "--cells", str(CELL), "--recipes", "augmented", *places]) == 0
+    written = tmp_path / "search-table2" / "report" / "table2-search.json"
+    assert not (tmp_path / "results").exists()
+    found = json.loads(written.read_text())["recipes"]
+    assert list(found) == ["augmented"]
+    assert found["augmented"]["fast-weights/50"]["selected"] == 1e-2
+    assert [trial["lr"] for trial in found["augmented"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
 
     monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": 1e-2}})
-    assert cli.run(["reproduce", "ablations", *places]) == 0
-    rows = table2.ablation_rows(tmp_path)
-    assert [row[0] for row in rows] == ["as in the table", "20 glimpses"]
-    page = (tmp_path / "results" / "table2.md").read_text()
-    assert f"| 20 glimpses | {rows[1][1]} | 1 |" in page
+    assert cli.run(["reproduce", "ablations", "glimpses", *places]) == 0
+    base, once = table2.collect_ablations(tmp_path)
+    assert (base["change"], once["change"]) == ("as in the table", "20 glimpses")
+    page = (tmp_path / "glimpses-ablations" / "report" / "glimpses-ablations.md").read_text()
+    assert f"| 20 glimpses | {once['test_error_mean']:.2f} | 0 | trained here |" in page
 
 
-def test_nothing_to_publish(tmp_path, capsys):
-    assert not table2.publish(tmp_path, tmp_path / "results")
-    assert "no finished runs of Table 2" in capsys.readouterr().err
+def test_nothing_to_report(tmp_path):
+    assert not table2.report(Report(tmp_path, tmp_path / "results"))
+    assert not table2.report_ablations(Report(tmp_path, tmp_path / "results"))
+
+
+def test_changes_that_are_not_there(tmp_path):
+    with pytest.raises(ValueError, match="changes must be some of 'as in the table', .*; got 'rate 7'"):
+        table2.reproduce_ablations(["rate 7"], tmp_path, Workers(1), "")

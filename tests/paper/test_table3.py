@@ -9,6 +9,7 @@ import torch
 from fastweights import cli
 from fastweights.paper import table3
 from fastweights.paper.cells import Cell
+from fastweights.paper.reports import Report
 from fastweights.tasks.faces import rendered, sets
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import Workers
@@ -32,7 +33,7 @@ def faces(tmp_path, monkeypatch):
         "lights": rendered.LIGHTS,
     }
     sets.save(sets.folder_of("rendered-20"), images, index, facts)
-    monkeypatch.setattr(rendered, "render", lambda which, workers, tell: sets.folder_of("rendered-20"))
+    monkeypatch.setattr(rendered, "render", lambda which, workers, report: sets.folder_of("rendered-20"))
 
 
 def test_the_papers_numbers():
@@ -57,19 +58,19 @@ def test_a_quick_look_end_to_end(faces, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(table3, "QUICK_EPOCHS", 4)
     words = ["reproduce", "table3", "--quick", "--cells", "convnet/200", "linear/200", "--runs", str(tmp_path)]
     assert cli.run(words) == 0
-    results = tmp_path / "table3-rendered-20"
+    results = tmp_path / "table3-quick" / "report"
     entries = json.loads((results / "table3.json").read_text())
     assert [(entry["model"], entry["recipe"], entry["paper"]) for entry in entries] == [
         ("convnet", "rendered-20", 11.77),
         ("linear", "rendered-20", None),
     ]
-    result = RunFolder(results / "convnet-200" / "seed-0").result
+    result = RunFolder(tmp_path / "table3-quick" / "rendered-20" / "convnet-200" / "seed-0").result
     assert entries[0]["test_error_mean"] == 100 * result["test_error"] < 20
     page = (results / "table3.md").read_text()
-    assert f"| convnet | 200 | {100 - entries[0]['test_error_mean']:.2f} ± 0.00 |" in page
-    assert "| view | convnet | linear |" in page
+    assert f"| ConvNet | 200 | {100 - entries[0]['test_error_mean']:.2f} |" in page
+    assert "| view | ConvNet | linear |" in page
     assert "| no flash |" in page
-    assert "A quick look" in page
+    assert "**Quick look: not a result.**" in page
     for picture in ("table3-confusion-rendered-20.png", "table3-faces-rendered-20.png"):
         assert f"({picture})" in page
         assert (results / picture).stat().st_size > 10_000
@@ -81,38 +82,59 @@ def test_the_search_chooses_on_the_validation_set(faces, tmp_path, monkeypatch):
     monkeypatch.setattr(table3, "LEARNING_RATES", (1e-6, 3e-3))
     cell = Cell("linear", 200)
     assert table3.search(tmp_path, "rendered-20").run([cell], Workers(1), "the command") == {}
-    found = table3.chosen(tmp_path, "rendered-20")
-    assert found["linear/200"]["chosen"] == 3e-3
+    found = table3.selected(tmp_path, "rendered-20")
+    assert found["linear/200"]["selected"] == 3e-3
     assert [trial["lr"] for trial in found["linear/200"]["trials"]] == [3e-3, 1e-6]
 
 
 def test_where_nets_err():
-    labels, said = torch.tensor([0, 0, 0, 2]), torch.tensor([0, 0, 1, 2])
+    labels, predicted = torch.tensor([0, 0, 0, 2]), torch.tensor([0, 0, 1, 2])
     third = 100 / 3
     expected = torch.tensor([[2 * third, third, 0], [0, 0, 0], [0, 0, 100]])
-    torch.testing.assert_close(table3.confusion(labels, said, 3), expected)
-    assert table3.accuracy_by(torch.tensor([1, 1, 0, 1]), said == labels, 3) == pytest.approx([0, 100, 0])
+    torch.testing.assert_close(table3.confusion(labels, predicted, 3), expected)
+    assert table3.accuracy_by(torch.tensor([1, 1, 0, 1]), predicted == labels, 3) == pytest.approx([0, 100, 0])
 
 
 def test_without_the_faces_there_is_still_the_table(faces, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(table3, "QUICK_EPOCHS", 1)
     assert table3.reproduce([Cell("linear", 200)], "rendered-20", tmp_path, Workers(1), "", seeds=1, quick=True) == {}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    assert table3.publish(tmp_path, tmp_path / "results", quick=True)
+    assert table3.report(Report(tmp_path, tmp_path / "results", quick=True))
     assert "without the faces there is less to show" in capsys.readouterr().err
-    assert "| linear |" in (tmp_path / "results" / "table3.md").read_text()
+    assert "| linear |" in (tmp_path / "table3-quick" / "report" / "table3.md").read_text()
 
 
-def test_nothing_to_publish(tmp_path, capsys):
-    assert not table3.publish(tmp_path, tmp_path / "results")
-    assert "no finished runs of Table 3" in capsys.readouterr().err
+def test_nothing_to_report(tmp_path):
+    assert not table3.report(Report(tmp_path, tmp_path / "results"))
+
+
+def test_published_details_are_drawn_again(tmp_path):
+    details = {"classes": ["a", "b"], "confusion": [[90.0, 10.0], [0.0, 100.0]], "views": {"left": 91.0}}
+    entry = {
+        "model": "lstm",
+        "units": 200,
+        "recipe": "rendered",
+        "paper": 18.68,
+        "parameters": 1,
+        "seeds": [{"seed": 0}],
+        "test_error_mean": 5.0,
+        "test_error_std": 0.0,
+        "test_error_best_validation": 5.0,
+        "command": "the command",
+        "details": details,
+    }
+    (tmp_path / "table3.json").write_text(json.dumps([entry]))
+    assert table3.report(Report(tmp_path / "runs", tmp_path, publish=True))
+    assert (tmp_path / "table3-confusion-rendered.svg").exists()
+    assert "| left | 91.0 |" in (tmp_path / "table3.md").read_text()
+    assert json.loads((tmp_path / "table3.json").read_text()) == [entry]
 
 
 def test_a_contact_sheet_says_how_frequent_expressions_are(faces, tmp_path, capsys):
     assert cli.run(["faces", "look", "rendered-20", "--out", str(tmp_path / "faces.png")]) == 0
-    said = capsys.readouterr().out
-    assert "rendered-20, test: 72 faces of 1 people" in said
-    assert said.count("%") == 6
+    printed = capsys.readouterr().out
+    assert "rendered-20, test: 72 faces of 1 people" in printed
+    assert printed.count("%") == 6
     assert (tmp_path / "faces.png").stat().st_size > 10_000
 
 
@@ -134,7 +156,7 @@ def test_fer_is_imported(tmp_path, monkeypatch, capsys):
     assert len(sets.load(sets.folder_of("fer"), "test").labels) == 7
     assert cli.run(["faces", "import", "fer", str(tmp_path / "nowhere.csv")]) == 1
     assert "nowhere.csv" in capsys.readouterr().err
-    assert cli.run(["faces", "import", "facekit", str(tmp_path)]) == 1
+    assert cli.run(["faces", "import", "facekit", str(tmp_path)]) == 2
     assert "must hold generic_neutral_mesh.obj" in capsys.readouterr().err
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastweights.report import figures
+from fastweights.report import figures, style
 
 
 def test_curves_are_the_mean_and_the_range(tmp_path):
@@ -10,8 +10,8 @@ def test_curves_are_the_mean_and_the_range(tmp_path):
     (line,) = figure.axes[0].get_lines()
     assert list(line.get_xdata()) == [1, 2]
     assert list(line.get_ydata()) == pytest.approx([-3, -2.5])
-    assert line.get_label() == "lstm (2 seeds)"
-    written = figures.save(figures.finish(figure, "Curves"), tmp_path / "new" / "curves.png")
+    assert line.get_label() == "LSTM (2 seeds)"
+    written = figures.save(figures.finish(figure), tmp_path / "new" / "curves.png")
     assert [path.name for path in written] == ["curves.png", "curves.svg"]
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"curves.png", "curves.svg"}
 
@@ -23,6 +23,16 @@ def test_the_same_figure_is_the_same_file(tmp_path):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
+def test_models_have_their_colours_and_svg_files_follow_the_page(tmp_path):
+    figure = figures.curves({"lstm": [[1.0]], "fast-weights": [[2.0]]}, "")
+    colours = [line.get_color() for line in figure.axes[0].get_lines()]
+    assert colours == [style.MODELS["lstm"].colour, style.MODELS["fast-weights"].colour]
+    svg = figures.save(figures.finish(figure), tmp_path / "a.png")[1].read_text()
+    assert style.INK not in svg.replace(figures.THEME, "")
+    assert "currentColor" in svg
+    assert len({look.colour for look in style.MODELS.values()}) == len(style.MODELS)
+
+
 def test_a_heat_map_has_its_numbers_written_on_it():
-    figure = figures.heat_map([[1.0, 50.0]], [0.9, 0.95], [0.5], ("λ", "η"), "Errors")
+    figure = figures.heat_map([[1.0, 50.0]], [0.9, 0.95], [0.5], ("λ", "η"))
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "50"]

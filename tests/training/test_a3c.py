@@ -17,7 +17,7 @@ from fastweights.training import a3c
 from fastweights.training.a3c import Recipe
 from fastweights.training.runs import RunError, RunFolder
 
-QUICK = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam")
+QUICK = Recipe(lr=2e-2, frames=12_000, num_envs=16, rollout=3, optimizer="adam")
 
 
 def learn(path, recipe=QUICK, game=Remember(), seed=0, **options):  # noqa: B008
@@ -43,42 +43,32 @@ def test_actions_are_drawn_by_their_chances():
     assert not a3c.draw(logits, torch.Generator().manual_seed(1)).view(-1, 2).equal(drawn)
 
 
-@pytest.mark.parametrize("doubt", [0.0, 0.01])
-def test_doubt_pulls_at_a_policy_that_is_certain(doubt):
-    """Where nothing else does, not even the entropy."""
-    worker = a3c.Worker(Remember(), Recipe(games=4, steps=3, entropy=0.01, clip=0, doubt=doubt), seed=0)
-    with torch.no_grad():
-        worker.net.policy.bias.copy_(torch.tensor([50.0, -50.0]))
-    worker.play(torch.nn.utils.parameters_to_vector(worker.net.parameters()).detach())
-    torch.testing.assert_close(worker.net.policy.bias.grad, torch.tensor([doubt, -doubt]) / 2)
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_it_learns_to_remember(tmp_path, optimizer):
-    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer=optimizer)
+    recipe = Recipe(lr=2e-2, frames=40_000, num_envs=16, rollout=3, optimizer=optimizer)
     result, folder = learn(tmp_path, recipe)
     assert result["stopped"] == "finished"
-    assert result["greedy_reward"] == 1.0
-    assert result["sampled_reward"] > 0.9
+    assert result["greedy_return"] == 1.0
+    assert result["sampled_return"] > 0.9
     metrics = folder.metrics
     assert [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
-    assert metrics[0]["reward"] < 0.6 < metrics[-1]["reward"]
+    assert metrics[0]["return"] < 0.6 < metrics[-1]["return"]
     assert list(tmp_path.glob("events.*"))
     assert result["frames"] >= recipe.frames > result["frames"] - 4 * 16
 
 
 def test_returns_that_end_with_the_value_learn_too(tmp_path):
     """Three moves between updates, where an episode has two: state is carried from one update to the next."""
-    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam")
+    recipe = Recipe(lr=2e-2, frames=40_000, num_envs=16, rollout=3, optimizer="adam")
     result, _ = learn(tmp_path, recipe, Remember(moves=2))
-    assert result["greedy_reward"] == 1.0
+    assert result["greedy_return"] == 1.0
 
 
 def test_one_worker_is_the_same_to_the_last_bit(tmp_path):
     results = [learn(tmp_path / name) for name in ("a", "b")]
     weights = [folder.best()[0] for _, folder in results]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert results[0][0]["sampled_reward"] == results[1][0]["sampled_reward"]
+    assert results[0][0]["sampled_return"] == results[1][0]["sampled_return"]
     other = learn(tmp_path / "c", seed=1)[1].best()[0]
     assert not torch.equal(other["policy.weight"], weights[0]["policy.weight"])
 
@@ -98,44 +88,44 @@ def test_stopping_after_some_frames_and_going_on(tmp_path):
 
 
 def test_two_workers_share_what_they_learn(tmp_path):
-    recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam", workers=2)
+    recipe = Recipe(lr=2e-2, frames=40_000, num_envs=16, rollout=3, optimizer="adam", workers=2)
     result, folder = learn(tmp_path, recipe)
-    assert result["greedy_reward"] == 1.0
+    assert result["greedy_return"] == 1.0
     assert result["deaths"] == 0
     assert result["episodes"] * 4 == result["frames"]
 
 
 def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
-    told = tmp_path / "processes"
-    monkeypatch.setenv("TELL_PROCESS", str(told))
-    recipe = Recipe(lr=2e-2, frames=80_000, games=16, steps=3, optimizer="adam", workers=2)
+    reported = tmp_path / "processes"
+    monkeypatch.setenv("TELL_PROCESS", str(reported))
+    recipe = Recipe(lr=2e-2, frames=80_000, num_envs=16, rollout=3, optimizer="adam", workers=2)
     folder = RunFolder(tmp_path / "run")
 
     def kill_one():
-        while not told.exists() or len(told.read_text().splitlines()) < 2 or len(folder.metrics) < 20:
+        while not reported.exists() or len(reported.read_text().splitlines()) < 2 or len(folder.metrics) < 20:
             time.sleep(0.01)
-        os.kill(int(told.read_text().splitlines()[0]), signal.SIGKILL)
+        os.kill(int(reported.read_text().splitlines()[0]), signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
     result, _ = learn(tmp_path / "run", recipe)
     killer.join()
     assert result["deaths"] == 1
-    assert result["greedy_reward"] == 1.0
+    assert result["greedy_return"] == 1.0
     assert result["frames"] >= recipe.frames
-    assert len(set(told.read_text().splitlines())) >= 3
+    assert len(set(reported.read_text().splitlines())) >= 3
 
 
 def test_what_a_worker_learned_from_before_it_could_tell_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(a3c, "Shared", Mortal)
-    recipe = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam", workers=2)
+    recipe = Recipe(lr=2e-2, frames=12_000, num_envs=16, rollout=3, optimizer="adam", workers=2)
     result, folder = learn(tmp_path, recipe)
     assert result["deaths"] >= 1
     assert result["frames"] >= recipe.frames > folder.metrics[-1]["frames"]
 
 
 def test_a_checkpoint_from_before_a_worker_could_tell(tmp_path):
-    """The weights have learned from more frames than were told of; the rest of the run is to end all the same."""
+    """The weights have learned from more frames than were reported; the rest of the run is to end all the same."""
     folder = learn(tmp_path, until=6_000)[1]
     tensors, facts = folder.checkpoint()
     folder.save_checkpoint(tensors, {**facts, "frames": facts["frames"] - 500})
@@ -145,7 +135,7 @@ def test_a_checkpoint_from_before_a_worker_could_tell(tmp_path):
 
 
 def test_a_worker_that_fails_ends_the_run_with_what_it_said(tmp_path):
-    recipe = Recipe(frames=10_000, games=16, steps=3, workers=2)
+    recipe = Recipe(frames=10_000, num_envs=16, rollout=3, workers=2)
     with pytest.raises(RunError, match="a worker failed: ValueError: moves must be at least 1"):
         learn(tmp_path, recipe, Remember(moves=0))
 
@@ -155,24 +145,24 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
-    told = tmp_path / "processes"
-    monkeypatch.setenv("TELL_PROCESS", str(told))
+    reported = tmp_path / "processes"
+    monkeypatch.setenv("TELL_PROCESS", str(reported))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         node = cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
-        recipe = Recipe(lr=2e-2, frames=40_000, games=16, steps=3, optimizer="adam", workers=2)
+        recipe = Recipe(lr=2e-2, frames=40_000, num_envs=16, rollout=3, optimizer="adam", workers=2)
         removed = []
 
-        def tell(progress):
-            if progress.done > 10_000 and len(told.read_text().splitlines()) == 2 and not removed:
+        def report(progress):
+            if progress.done > 10_000 and len(reported.read_text().splitlines()) == 2 and not removed:
                 removed.append(progress.done)
                 cluster.remove_node(node, allow_graceful=False)
                 cluster.add_node(num_cpus=1)
                 cluster.wait_for_nodes()  # or the other worker may have played all frames before the loss is known
 
-        result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, tell=tell)
-        diverging = Recipe(lr=1e30, frames=10_000, games=16, steps=3, clip=0, optimizer="adam", workers=2)
+        result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, report=report)
+        diverging = Recipe(lr=1e30, frames=10_000, num_envs=16, rollout=3, clip=0, optimizer="adam", workers=2)
         diverged, _ = learn(tmp_path / "diverging", diverging, ray=cluster.address)
         with pytest.raises(RunError, match=r"a worker failed: .*ValueError: moves must be at least 1"):
             learn(tmp_path / "failing", diverging, Remember(moves=0), ray=cluster.address)
@@ -181,9 +171,9 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
         cluster.shutdown()
     assert removed
     assert result["deaths"] == 1
-    assert result["greedy_reward"] == 1.0
+    assert result["greedy_return"] == 1.0
     assert result["frames"] >= recipe.frames
-    assert len(set(told.read_text().splitlines())) >= 3
+    assert len(set(reported.read_text().splitlines())) >= 3
     assert diverged["stopped"] == "diverged"
 
 
@@ -196,7 +186,7 @@ from fastweights.training.runs import RunFolder
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder = RunFolder(sys.argv[1])
-    recipe = a3c.Recipe(lr=2e-2, frames=30_000, games=16, steps=3, optimizer="adam", workers=int(sys.argv[2]))
+    recipe = a3c.Recipe(lr=2e-2, frames=30_000, num_envs=16, rollout=3, optimizer="adam", workers=int(sys.argv[2]))
     with folder.opened({}, ""):
         print(a3c.learn(Remember(), recipe, folder, seed=0, checkpoint_seconds=0.3)["frames"])
 """
@@ -222,15 +212,15 @@ def test_a_run_whose_parent_is_killed_goes_on(tmp_path, workers):
     metrics = RunFolder(folder).metrics
     assert [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
     assert all(earlier["frames"] < later["frames"] for earlier, later in zip(metrics, metrics[1:], strict=False))
-    assert RunFolder(folder).result["greedy_reward"] == 1.0
+    assert RunFolder(folder).result["greedy_return"] == 1.0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_gradient_that_is_not_a_number_ends_the_run_and_spoils_nothing(tmp_path, workers):
-    recipe = Recipe(lr=2e-2, frames=12_000, games=16, steps=3, optimizer="adam", workers=workers)
+    recipe = Recipe(lr=2e-2, frames=12_000, num_envs=16, rollout=3, optimizer="adam", workers=workers)
     result, folder = learn(tmp_path, recipe, Remember(broken_after=60), checkpoint_seconds=0.0)
     assert result["stopped"] == "diverged"
-    assert "greedy_reward" not in result
+    assert "greedy_return" not in result
     assert folder.checkpoint()[0]["weights"].isfinite().all()
 
 
@@ -241,21 +231,20 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "message"),
+    ("hyperparameter", "value", "message"),
     [
         ("lr", 0, "lr must be above 0"),
         ("lr", math.inf, "lr must be above 0"),
         ("frames", 0, "frames must be at least 1, got 0"),
-        ("games", 0, "games must be at least 1"),
-        ("steps", 0, "steps must be at least 1"),
+        ("num_envs", 0, "num_envs must be at least 1"),
+        ("rollout", 0, "rollout must be at least 1"),
         ("workers", 0, "workers must be at least 1"),
-        ("entropy", -1, "entropy must be at least 0"),
-        ("doubt", -1, "doubt must be at least 0"),
+        ("entropy_coef", -1, "entropy_coef must be at least 0"),
         ("clip", math.nan, "clip must be at least 0"),
         ("discount", 1.1, "discount must be from 0 to 1, got 1.1"),
         ("optimizer", "sgd", "optimizer must be 'rmsprop' or 'adam', got 'sgd'"),
     ],
 )
-def test_bad_recipes(knob, value, message):
+def test_bad_recipes(hyperparameter, value, message):
     with pytest.raises(ValueError, match=message):
-        Recipe(**{knob: value})
+        Recipe(**{hyperparameter: value})

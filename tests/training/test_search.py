@@ -11,10 +11,10 @@ import pytest
 from optuna.trial import TrialState
 
 from fastweights.training import search
-from fastweights.training.search import Knob, Plan, Tried, parse_knob
+from fastweights.training.search import Hyperparameter, Plan, Tried, parse_hyperparameter
 from fastweights.training.workers import Job, Outcomes, Workers
 
-LR, CLIP = Knob("lr", (1e-3, 1e-2)), Knob("clip", (1, 2, 3))
+LR, CLIP = Hyperparameter("lr", (1e-3, 1e-2)), Hyperparameter("clip", (1, 2, 3))
 GRID = Plan((LR, CLIP))
 
 
@@ -31,12 +31,12 @@ def run(study, plan, tmp_path, make_job=make_job):
     return search.run(study, plan, tmp_path, make_job, Workers(1))
 
 
-def in_this_process(work, workers, describe, *, total, hopeless, over):
+def in_this_process(work, workers, describe, *, total, should_prune, over):
     """As `run_all`, but without the processes, which take seconds to start."""
     outcomes = Outcomes()
     for job in work:
         try:
-            outcomes.results[job.name] = job.function(**job.arguments, tell=lambda progress: None)
+            outcomes.results[job.name] = job.function(**job.arguments, report=lambda progress: None)
             over(job, "done", outcomes.results[job.name])
         except ValueError as error:
             outcomes.failures[job.name] = str(error)
@@ -59,32 +59,32 @@ def processes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lr", "a knob must be written as name=value,value or name=low..high; got 'lr'"),
-        ("=1", "a knob must be written as"),
-        ("lr=", "a knob must be written as"),
+        ("lr", "a hyperparameter must be written as name=value,value or name=low..high; got 'lr'"),
+        ("=1", "a hyperparameter must be written as"),
+        ("lr=", "a hyperparameter must be written as"),
         ("lr=1,1", "lr must have different values; got '1,1'"),
-        ("lr=1,,2", "a knob must not have empty values"),
+        ("lr=1,,2", "a hyperparameter must not have empty values"),
         ("lr=2..1", r"lr must go from a number to a larger one; got '2..1'"),
         ("lr=a..b", "lr must go from a number to a larger one"),
     ],
 )
 def test_knobs_that_are_none(text, message):
     with pytest.raises(ValueError, match=message):
-        parse_knob(text)
+        parse_hyperparameter(text)
 
 
 def test_knobs_have_the_kinds_that_people_mean():
-    assert parse_knob("x=2,2.5,yes,true,False").values == (2, 2.5, "yes", True, False)
-    assert str(parse_knob("x=1,2.5")) == "x=1,2.5"
-    assert str(parse_knob("x=1..5")) == "x=1..5"
+    assert parse_hyperparameter("x=2,2.5,yes,true,False").values == (2, 2.5, "yes", True, False)
+    assert str(parse_hyperparameter("x=1,2.5")) == "x=1,2.5"
+    assert str(parse_hyperparameter("x=1..5")) == "x=1..5"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((),), "knobs must be at least one"),
-        (((LR, LR),), "knobs must be named once each; got lr, lr"),
-        (((Knob("lr", (), 1.0, 2.0),),), "a grid must have values, not ranges; got lr=1.0..2.0"),
+        (((),), "hyperparameters must be at least one"),
+        (((LR, LR),), "hyperparameters must be named once each; got lr, lr"),
+        (((Hyperparameter("lr", (), 1.0, 2.0),),), "a grid must have values, not ranges; got lr=1.0..2.0"),
         (((LR,), "random"), "trials must be at least 1, got 0"),
     ],
 )
@@ -94,10 +94,15 @@ def test_plans_that_are_none(arguments, message):
 
 
 def test_settings_drawn_at_random_are_the_same_for_a_seed_and_within_their_ranges():
-    knobs = (LR, Knob("rate", (), 1e-4, 1.0), Knob("steps", (), 1, 3), Knob("decay", (), 0.5, 0.9))
-    drawn = Plan(knobs, "random", 200, seed=1).settings()
-    assert drawn == Plan(knobs, "random", 200, seed=1).settings()
-    assert drawn != Plan(knobs, "random", 200, seed=2).settings()
+    hyperparameters = (
+        LR,
+        Hyperparameter("rate", (), 1e-4, 1.0),
+        Hyperparameter("steps", (), 1, 3),
+        Hyperparameter("decay", (), 0.5, 0.9),
+    )
+    drawn = Plan(hyperparameters, "random", 200, seed=1).settings()
+    assert drawn == Plan(hyperparameters, "random", 200, seed=1).settings()
+    assert drawn != Plan(hyperparameters, "random", 200, seed=2).settings()
     assert {setting["steps"] for setting in drawn} == {1, 2, 3}
     assert all(0.5 <= setting["decay"] <= 0.9 and 1e-4 <= setting["rate"] <= 1 for setting in drawn)
     low = sum(setting["rate"] < 1e-2 for setting in drawn)  # half, on a logarithmic scale
@@ -143,17 +148,17 @@ def test_one_whose_process_is_gone_is_taken_over_and_one_that_lives_is_not(stora
     assert [trial.user_attrs["owner"][1] for trial in running] == [os.getppid()]
 
 
-@pytest.mark.parametrize("said", [0, 1, 2])
-def test_one_that_was_asked_for_by_somebody_who_died_in_the_middle(storage, tmp_path, monkeypatch, said):
-    """Before it was said whose it is, or before all of its settings were."""
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_one_that_was_asked_for_by_somebody_who_died_in_the_middle(storage, tmp_path, monkeypatch, known):
+    """Before it is known whose it is, or before all of its settings were."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     monkeypatch.setattr(search, "ASKING_SECONDS", 0.3)
     trial = search.open_study("grid", storage, GRID, {}).ask()
-    if said > 0:
+    if known > 0:
         trial.set_user_attr("owner", [search.platform.node(), gone.pid])
-    if said > 1:
-        GRID.knobs[0].suggest(trial)
+    if known > 1:
+        GRID.hyperparameters[0].suggest(trial)
     again = search.open_study("grid", storage, GRID, {})
     assert len(run(again, GRID, tmp_path).results) == 6
     assert len(search.finished(again)) == 6
@@ -185,7 +190,7 @@ def test_one_of_another_machine_is_taken_over_when_nobody_holds_its_folder(stora
 
 
 def test_tpe_looks_where_it_was_good(storage, tmp_path):
-    plan = Plan((Knob("lr", (), 1e-5, 1.0), Knob("clip", (), 0.0, 10.0)), "tpe", 40)
+    plan = Plan((Hyperparameter("lr", (), 1e-5, 1.0), Hyperparameter("clip", (), 0.0, 10.0)), "tpe", 40)
     study = search.open_study("tpe", storage, plan, {})
     run(study, plan, tmp_path)
     away = [abs(trial.params["clip"] - 2) for trial in study.get_trials()]
@@ -195,7 +200,7 @@ def test_tpe_looks_where_it_was_good(storage, tmp_path):
 
 
 def test_hopeless_trials_are_stopped(processes, storage, tmp_path):
-    plan = Plan((Knob("clip", tuple(range(6))),), prune=True)
+    plan = Plan((Hyperparameter("clip", tuple(range(6))),), prune=True)
     study = search.open_study("pruned", storage, plan, {})
 
     def job(name, setting, path):
@@ -216,7 +221,7 @@ def test_a_study_of_another_experiment(storage):
         ValueError, match="the study 'study' is of something else: its experiment was .*'retrieval'.* --study"
     ):
         search.open_study("study", storage, GRID, {"task": "glimpses"})
-    with pytest.raises(ValueError, match="its knobs was"):
+    with pytest.raises(ValueError, match="its hyperparameters was"):
         search.open_study("study", storage, Plan((LR,)), {"task": "retrieval"})
 
 

@@ -178,14 +178,14 @@ def test_clipping_bounds_the_gradient(tmp_path):
 def test_measure_is_the_mean_over_all():
     inputs, right = classes(4567, 5)
     model = nn.Linear(4, 4)
-    said = model(inputs)
+    output = model(inputs)
     loss, error = measure(model, (inputs, right))
-    assert loss == pytest.approx(nn.functional.cross_entropy(said, right).item(), rel=1e-5)
-    assert error == pytest.approx((said.argmax(1) != right).double().mean().item())
+    assert loss == pytest.approx(nn.functional.cross_entropy(output, right).item(), rel=1e-5)
+    assert error == pytest.approx((output.argmax(1) != right).double().mean().item())
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "message"),
+    ("hyperparameter", "value", "message"),
     [
         ("lr", 0, "lr must be above 0"),
         ("lr", math.nan, "lr must be above 0"),
@@ -196,6 +196,6 @@ def test_measure_is_the_mean_over_all():
         ("schedule", "linear", "schedule must be 'constant', 'cosine' or 'warm-cosine', got 'linear'"),
     ],
 )
-def test_bad_recipes(knob, value, message):
+def test_bad_recipes(hyperparameter, value, message):
     with pytest.raises(ValueError, match=message):
-        Recipe(**{knob: value})
+        Recipe(**{hyperparameter: value})

@@ -1,4 +1,4 @@
-"""Runs side by side: one that fails or dies does not stop the others, and all is told."""
+"""Runs side by side: one that fails or dies does not stop the others, and all is reported."""
 
 import os
 import platform
@@ -23,9 +23,9 @@ def test_one_that_fails_or_dies_does_not_stop_the_others(capsys):
         "fails": "ValueError: number must be at least 1, got 0",
         "dies": "its process was killed (SIGKILL)",
     }
-    said = capsys.readouterr().err.splitlines()
-    assert "double 2: got 4" in said
-    assert "dies: FAILED: its process was killed (SIGKILL)" in said
+    printed = capsys.readouterr().err.splitlines()
+    assert "double 2: got 4" in printed
+    assert "dies: FAILED: its process was killed (SIGKILL)" in printed
 
 
 def test_nothing_is_said_at_the_end(capfd):

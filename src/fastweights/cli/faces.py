@@ -7,7 +7,7 @@ import tyro
 
 from ..paper import table3
 from ..tasks.faces import facekit, fer, multipie, rendered, sets
-from .options import counting
+from .options import RUNS, MaybePath, check_picture, counting
 
 
 def faces_render(
@@ -19,8 +19,8 @@ def faces_render(
     """Render PIE-3D, faces that show expressions; the same command goes on where it was stopped.
 
     Args:
-        quick: 20 people, for a look.
-        workers: processes.
+        quick: Render 20 people, for a quick look.
+        workers: Processes at a time.
     """
     print(f"written: {render(rendered.QUICK if quick else which, workers)}")
     return 0
@@ -28,31 +28,31 @@ def faces_render(
 
 def render(which: rendered.Set, workers: int) -> Path:
     """Where a set is, rendered if need be."""
-    with counting("rendering") as tell:
-        return rendered.render(which, workers, tell)
+    with counting("rendering") as report:
+        return rendered.render(which, workers, report)
 
 
 def faces_import(
     kind: tyro.conf.Positional[Literal["facekit", "multipie", "fer"]],
     path: tyro.conf.Positional[Path],
     *,
-    points: Path | None = None,
-    votes: Path | None = None,
+    points: MaybePath = None,
+    votes: MaybePath = None,
 ) -> int:
     """Read the original files of the 3D face model (facekit), of Multi-PIE, or of FER2013, and keep what is needed.
 
     Args:
-        kind: what it is.
-        path: FaceXModel of ICT-FaceKit; the folder of Multi-PIE that has data; fer2013.csv, or a folder of images.
-        points: of Multi-PIE: a folder with places of eyes and noses; without it faces are cropped, not aligned.
-        votes: of FER: fer2013new.csv, the labels of FER+.
+        kind: What the files are of.
+        path: FaceXModel of ICT-FaceKit; Multi-PIE's folder with data in it; fer2013.csv, or a folder of FER's images.
+        points: For Multi-PIE, a folder with the places of eyes and noses; without it faces are cropped, not aligned.
+        votes: For FER, fer2013new.csv, the labels of FER+.
     """
-    with counting("reading") as tell:
+    with counting("reading") as report:
         if kind == "facekit":
-            written = facekit.convert(path, tell=tell)
+            written = facekit.convert(path, report=report)
         else:
-            read = multipie.read(path, points, tell) if kind == "multipie" else fer.read(path, votes, tell)
-            written = sets.folder_of("fer+" if votes else kind)
+            read = multipie.read(path, points, report) if kind == "multipie" else fer.read(path, votes, report)
+            written = sets.folder_of("fer+" if read[2]["name"] == "ferplus" else kind)
             sets.save(written, *read)
     print(f"written: {written}")
     if kind == "facekit" and facekit.load(written).checksum() != facekit.CHECKSUM:
@@ -64,21 +64,23 @@ def faces_look(
     data: tyro.conf.Positional[Literal["rendered", "rendered-20", "multipie", "fer", "fer+"]] = "rendered",
     *,
     part: Literal["train", "validation", "test"] = "test",
-    out: Path = Path("faces.png"),
+    out: Path = RUNS / "faces.png",
 ) -> int:
     """Draw a contact sheet of faces, some of every expression.
 
     Args:
-        data: which faces.
-        part: of which set.
-        out: the picture; an SVG is written beside it.
+        data: The set of faces.
+        part: The part of it to look at.
+        out: The picture, a .png or .svg; the other one is written beside it.
     """
     from ..report import figures  # which is slow to load
 
+    check_picture(out, ".png", ".svg")
     faces = sets.load(sets.folder_of(data), part)
     written = figures.save(table3.contact_sheet(faces), out)
     count = len(faces.labels)
-    print(f"{data}, {part}: {count:,} faces of {len(faces.identities.unique())} people")
+    known = faces.identities[faces.identities >= 0].unique()
+    print(f"{data}, {part}: {count:,} faces" + (f" of {len(known)} people" if len(known) else ""))
     for label, name in enumerate(faces.facts["classes"]):
         print(f"  {name:<10} {int((faces.labels == label).sum()) / count:.1%}")
     print(f"written: {', '.join(map(str, written))}")

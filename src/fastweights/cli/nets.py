@@ -2,45 +2,54 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
-from ..models.pretrained import NAMES, pretrained
 from ..paper import agents, glimpses, retrieval
-from ..report import tables, terminal
-from ..training.runs import RunFolder
+from ..report import games, tables, terminal
+from ..training import a3c
+from .options import RUNS, Run, check_picture, run_folder
+
+Strings = tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="STRING", help_behavior_hint="")]]
 
 
-def evaluate(run: tyro.conf.Positional[Path], *, split: Literal["train", "validation", "test"] = "test") -> int:
-    """Measure a trained net again; one of retrieval also by which pair was asked for.
+def evaluate(run: tyro.conf.Positional[Run], *, split: Literal["train", "validation", "test"] = "test") -> int:
+    """Measure a trained net again: retrieval also by which pair was asked for, an agent on fresh games.
 
     Args:
-        run: its folder.
-        split: the set to measure it on.
+        run: A run folder, or a net that comes with the package, such as retrieval-50. `watch` shows an agent play.
+        split: The set to measure the net on; agents have none.
     """
-    folder = RunFolder(run)
-    if folder.config["settings"].get("task") == glimpses.TASK:
+    folder = run_folder(run)
+    task = folder.config["settings"].get("task")
+    if task == agents.TASK:
+        game, net = agents.load_config(folder), agents.load_net(folder)
+        for name, greedy in (("the most likely action", True), ("actions drawn by their probabilities", False)):
+            found = a3c.score(game, net, greedy=greedy, seed=game.seed + a3c.EVALUATION_SEED)
+            print(f"return of 1,000 episodes with {name}: {found:.3f}")
+        print(f"to see it play: fastweights watch {run}")
+        return 0
+    if task == glimpses.TASK:
         measured = glimpses.evaluate(folder, split)
         print(f"{split}: error {measured.error:.3%}, log-likelihood {-measured.loss:.5f}")
         return 0
-    found = retrieval.evaluate(folder, split)
-    print(f"{split}: {found.strings} strings, error {found.error:.3%}, log-likelihood {-found.loss:.5f}")
-    body = [(f"pair {place}", f"{error:.3%}") for place, error in enumerate(found.error_by_place, 1)]
+    of_set = retrieval.evaluate(folder, split)
+    print(f"{split}: {of_set.strings} strings, error {of_set.error:.3%}, log-likelihood {-of_set.loss:.5f}")
+    body = [(f"pair {place}", f"{error:.3%}") for place, error in enumerate(of_set.error_by_place, 1)]
     Console().print(tables.terminal("", ("asked for", "error"), body))
     return 0
 
 
-def ask(run: tyro.conf.Positional[str], strings: tyro.conf.Positional[tuple[str, ...]]) -> int:
+def ask(run: tyro.conf.Positional[Run], strings: Strings) -> int:
     """Ask a trained net for the digit behind a letter, and see what it paid attention to: `ask RUN c9k8j3f1??c`.
 
     Args:
-        run: its folder, or the name of a net that comes with the package: retrieval-50.
-        strings: pairs of a letter and a digit, ?? and one of the letters; - reads them from standard input, and prints
-            no more than the answers.
+        run: A run folder, or a net that comes with the package, such as retrieval-50.
+        strings: Pairs of a letter and a digit, ?? and one of the letters; - reads such strings from standard input.
     """
-    net = pretrained(run) if run in NAMES else retrieval.load_net(RunFolder(run))
+    net = retrieval.load_net(run_folder(run))
     if strings == ("-",):
         for answer in retrieval.ask(net, sys.stdin.read().split()):
             print(answer.digit)
@@ -49,29 +58,33 @@ def ask(run: tyro.conf.Positional[str], strings: tyro.conf.Positional[tuple[str,
         raise ValueError("strings must be at least one, as in c9k8j3f1??c")
     console = Console()
     for string, answer in zip(strings, retrieval.ask(net, strings), strict=True):
-        console.print(terminal.answer(string, answer.digit, answer.chances.tolist(), answer.right))
+        console.print(terminal.answer(string, answer.digit, answer.probabilities.tolist(), answer.right))
         if answer.attention is not None:
             console.print(terminal.attention(string, answer.attention[-1].tolist()))
     return 0
 
 
-def watch(run: tyro.conf.Positional[Path], *, episodes: int = 3, seed: int = 0, out: Path = Path("watch.gif")) -> int:
-    """Watch a trained agent play Catch, in the terminal and as a GIF with what its memory attends to.
+def watch(run: tyro.conf.Positional[Run], *, episodes: int = 3, seed: int = 0, out: Path = RUNS / "watch.gif") -> int:
+    """Watch a trained agent play Catch: moving in the terminal until a key is pressed, and as a GIF.
+
+    Beside the screen: what the agent sees of it, and which earlier frames its memory attends to.
 
     Args:
-        run: its folder.
-        episodes: how many.
-        seed: of the games.
-        out: the GIF.
+        run: The run folder of an agent, or an agent that comes with the package. `evaluate` measures it.
+        episodes: Games to play.
+        seed: The seed of the games.
+        out: Where the GIF goes.
     """
-    from ..report import figures  # which is slow to load
-
+    check_picture(out, ".gif")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    played = [agents.play(RunFolder(run), seed + number) for number in range(episodes)]
-    for episode in played:
-        Console().print(terminal.game(episode.screens, episode.seen, episode.reward))
-    print(f"written: {figures.film(played, out)}")
+    folder = run_folder(run)
+    task = folder.config["settings"].get("task")
+    if task != agents.TASK:
+        raise ValueError(f"RUN must be an agent that plays Catch; {run} is a net of {task}: fastweights evaluate {run}")
+    played = [agents.play(folder, seed + number) for number in range(episodes)]
+    games.watch(played)
+    print(f"written: {games.film(played, out)}")
     return 0
 
 
@@ -80,16 +93,17 @@ def look_glimpses(
     data: glimpses.Data = "mnist",
     order: Literal["return", "once", "three levels"] = "return",
     image: int = 0,
-    out: Path = Path("glimpses.png"),
+    out: Path = RUNS / "glimpses.png",
 ) -> int:
     """Draw where the glimpses look, in which order and what they see, on an image of a test set.
 
     Args:
-        data: the images.
-        order: 24 glimpses; 20, not coming back to the quadrants; 26, all of the image first and last.
-        image: which one.
-        out: the picture; an SVG is written beside it.
+        data: The set of images to take one from.
+        order: 24 glimpses; 20, which do not come back to the quadrants; 26, which see the whole image first and last.
+        image: The number of the image in the test set.
+        out: The picture, a .png or .svg; the other one is written beside it.
     """
+    check_picture(out, ".png", ".svg")
     written = glimpses.draw(data, order, image, out)
     print(f"written: {', '.join(map(str, written))}")
     return 0

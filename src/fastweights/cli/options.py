@@ -1,8 +1,7 @@
-"""What many verbs have in common: their options, and how they tell what went wrong."""
+"""What many verbs have in common: their options, and how they report what went wrong."""
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,11 @@ from typing import Annotated
 
 import tyro
 
-from ..training.progress import Board, Progress
-from ..training.runs import without_passwords
+from ..base.hints import did_you_mean
+from ..base.progress import Board, Progress
+from ..models import pretrained
+from ..paper.reports import Report
+from ..training.runs import RunFolder, without_passwords
 from ..training.workers import Workers
 
 RUNS = Path("runs")
@@ -24,6 +26,32 @@ def command() -> str:
     return without_passwords(shlex.join(["fastweights", *sys.argv[1:]]))
 
 
+# What may be left out, and is then found: there is no default to be told.
+MaybePath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+MaybeCount = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+MaybeText = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+Some = Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")]
+Run = Annotated[str, tyro.conf.arg(metavar="RUN")]
+
+
+def run_folder(run: str) -> RunFolder:
+    """A run by its folder, or a net that comes with the package by its name."""
+    if run in pretrained.NAMES:
+        return RunFolder(pretrained.FOLDER / run)
+    if not (Path(run) / "config.json").is_file():
+        names = ", ".join(pretrained.NAMES)
+        why = "it has no config.json" if Path(run).is_dir() else "there is none"
+        hint = did_you_mean(run, pretrained.NAMES)
+        raise ValueError(f"RUN must be a run folder, or a net of the package ({names}); got {run!r}: {why}{hint}")
+    return RunFolder(run)
+
+
+def check_picture(out: Path, *formats: str) -> None:
+    """A ValueError, if a picture cannot be written under this name."""
+    if out.suffix.lower() not in formats:
+        raise ValueError(f"--out must end in {' or '.join(formats)}, the formats there are; got {str(out)!r}")
+
+
 @dataclass(frozen=True)
 class Work:
     """Where many runs go, and what comes of them."""
@@ -31,15 +59,23 @@ class Work:
     runs: Path = RUNS
     """Where the run folders go."""
     results: Path = RESULTS
-    """Where tables, figures and pages go; those of a quick look stay with its runs."""
+    """The published results: read to compare, and written by --publish alone."""
+    publish: bool = False
+    """Write tables, figures and pages into the published results, not beside the runs."""
     workers: int = 2
-    """Runs at a time, one thread each."""
-    ray: str | None = None
+    """Runs to train at a time, with one thread each."""
+    ray: MaybeText = None
     """Run them on the Ray cluster at this address, "auto" for that of this machine; it must see the same folders."""
 
     def __post_init__(self) -> None:
         if self.ray is not None:  # whose workers are in folders of their own
             object.__setattr__(self, "runs", self.runs.absolute())
+
+    def report(self, *, quick: bool = False) -> Report:
+        """Where reports go."""
+        if quick and self.publish:
+            raise ValueError("--publish must go without --quick: a quick look is not a result")
+        return Report(self.runs, self.results, self.publish, quick)
 
     @property
     def crew(self) -> Workers:
@@ -51,14 +87,14 @@ class Work:
 class Training:
     """Where and how a single run is trained."""
 
-    out: Path | None = None
+    out: MaybePath = None
     """The run folder; by default one in runs/ named after what is trained."""
     curves: bool = False
-    """Measure the test set after every epoch as well, to be plotted (it decides nothing)."""
+    """Measure the test set after every epoch as well, for a plot; it decides nothing."""
     checkpoint_seconds: float = 30.0
-    """How much work a kill may lose."""
+    """Save a checkpoint after so many seconds; a kill loses no more work than that, an interrupt none."""
     threads: int = 1
-    """Of this process."""
+    """Threads that the process computes with."""
 
 
 Works = Annotated[Work, tyro.conf.arg(name="")]
@@ -78,12 +114,4 @@ def say_failures(failures: dict[str, str]) -> int:
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Shows how many of how many things are done."""
     with Board(1) as board:
-        started, first = time.monotonic(), None
-
-        def tell(done: int, of: int) -> None:
-            nonlocal first
-            first = done if first is None else first
-            speed = (done - first) / max(time.monotonic() - started, 1e-9)
-            board.update(what, Progress(done, of, done, f"{done} of {of}", speed))
-
-        yield tell
+        yield lambda done, of: board.update(what, Progress(done, of, done))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from ..base.files import write_json
 from ..paper import catch, table1, table2, table3
 from ..paper.cells import Cell, parse
 from ..paper.run import train_on_validation
 from ..tasks.faces import rendered
-from ..training.files import read_json, write_json
 from .faces import render
-from .options import HERE, Work, Works, command, say_failures
+from .options import HERE, MaybeText, Some, Work, Works, command, say_failures
 
 if TYPE_CHECKING:
     from ..training.search import Plan
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 class Searching:
     """A search of one's own, in place of the paper's."""
 
-    grid: tuple[str, ...] = ()
+    grid: Some = ()
     """Try every combination of these, for one cell: `lr=1e-3,3e-3 decay=0.9,0.95`."""
     random: int = 0
-    """Try so many settings, drawn at random from --knobs."""
+    """Try so many settings, drawn at random from --hyperparameters; 0: another search."""
     tpe: int = 0
-    """Try so many settings, chosen from --knobs by what came of those before."""
-    knobs: tuple[str, ...] = ()
+    """Try so many settings, chosen from --hyperparameters by TPE, from what came of those before; 0: another search."""
+    hyperparameters: Some = ()
     """What to draw from: `lr=1e-4..1e-2 clip=0.5,5`."""
     prune: bool = False
     """Stop trials that do worse than the median of the others at the same epoch."""
-    study: str | None = None
+    study: MaybeText = None
     """The name of the study; by default that of the cell."""
-    storage: str | None = None
+    storage: MaybeText = None
     """The data base of the studies, by its URL, for machines that share it; by default a file in the runs' folder."""
 
     def plan(self) -> "Plan | None":
@@ -46,17 +46,17 @@ class Searching:
         if len(chosen) > 1:
             raise ValueError(f"a search must be by one of --grid, --random and --tpe; got {' and '.join(chosen)}")
         if not chosen:
-            if self.knobs:
-                raise ValueError("--knobs must go with --random or --tpe, which say how many to draw")
+            if self.hyperparameters:
+                raise ValueError("--hyperparameters must go with --random or --tpe, which say how many to draw")
             return None
         if chosen == ["grid"]:
             return make_plan("grid", self.grid, 0, self.prune)
         sampler: Literal["random", "tpe"] = "random" if self.random else "tpe"
-        return make_plan(sampler, self.knobs, self.random or self.tpe, self.prune)
+        return make_plan(sampler, self.hyperparameters, self.random or self.tpe, self.prune)
 
 
 Searches = Annotated[Searching, tyro.conf.arg(name="")]
-Cells = Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--cell"])]
+Cells = Annotated[Some, tyro.conf.arg(aliases=["--cell"], help_behavior_hint="")]
 PAPERS = Searching()
 
 
@@ -72,7 +72,7 @@ def _search_own(
 
     name = own.study or name
     failures = studies.run(name, plan, config, work.runs, own.storage, work.crew, command(), function)
-    studies.show(own.storage, work.runs, work.runs / "studies", [name])
+    studies.show(own.storage, dataclasses.replace(work, publish=False).report(), [name])
     return say_failures(failures)
 
 
@@ -83,12 +83,19 @@ def _one(cells: Sequence[str], known: Sequence[Cell]) -> Cell:
     return chosen[0]
 
 
-def _record(experiment: str, found: Mapping[str, Any], knobs: Sequence[str], value: str, work: Work) -> None:
+def _write(work: Work, table: str, found: dict[str, Any]) -> None:
+    """What a search found, beside its runs, or to be published."""
+    path = work.report().folder(f"search-{table}") / f"{table}-search.json"
+    write_json(path, found)
+    print(f"written: {path}")
+
+
+def _record(experiment: str, found: Mapping[str, Any], hyperparameters: Sequence[str], value: str, work: Work) -> None:
     """Let `search show` show a search for the cells of a table, too."""
     from ..paper import studies  # which is slow to load
 
     for cell, what in found.items():
-        tried = [(trial[value], {knob: trial[knob] for knob in knobs}) for trial in what["trials"]]
+        tried = [(trial[value], {name: trial[name] for name in hyperparameters}) for trial in what["trials"]]
         studies.record(f"{experiment}/{cell}", work.runs, tried)
 
 
@@ -96,7 +103,7 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
     """Find the settings of Table 1's cells on the validation set: the same grid for every cell, or a search of yours.
 
     Args:
-        cells: some of them, as in `fast-weights/20 lstm/50`; by default all.
+        cells: Only these cells, as in `fast-weights/20 lstm/50`; by default all.
     """
     plan = own.plan()
     if plan is not None:
@@ -104,11 +111,11 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
         config = table1.config(one, table1.TUNED.get(str(one), table1.GRID[0]), table1.SEARCH_SEED)
         return _search_own(f"own-table1-{one.folder}", plan, config, own, work)
     failures = table1.search(work.runs).run(parse(cells, table1.CELLS), work.crew, command())
-    path, found = work.results / "table1-search.json", table1.chosen(work.runs)
+    found = table1.selected(work.runs)
     for cell, what in found.items():
-        print(f"{cell}: {what['chosen'] or 'not yet chosen'}")
-    known = read_json(path)["cells"] if path.exists() else {}  # of cells that were searched elsewhere
-    write_json(path, {"command": command(), "cells": known | found})
+        print(f"{cell}: {what['selected'] or 'not yet selected'}")
+    known = work.report().published("table1-search") if work.publish else None  # of cells that were searched elsewhere
+    _write(work, "table1", {"command": command(), "cells": (known or {}).get("cells", {}) | found})
     _record("table1", found, ("lr", "input_range", "clip"), "validation_loss", work)
     return say_failures(failures)
 
@@ -116,15 +123,15 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
 def search_table2(
     *,
     cells: Cells = (),
-    recipes: tuple[Literal["plain", "shifted"], ...] = ("plain", "shifted"),
+    recipes: tuple[Literal["plain", "augmented"], ...] = ("plain", "augmented"),
     own: Searches = PAPERS,
     work: Works = HERE,
 ) -> int:
     """Find the learning rates of Table 2's cells on the validation set: the same for every cell, or a search of yours.
 
     Args:
-        cells: some of them, as in `fast-weights/50 lstm/100`; by default all.
-        recipes: images as they are, or shifted.
+        cells: Only these cells, as in `fast-weights/50 lstm/100`; by default all.
+        recipes: Images as they are, or augmented by random translations.
     """
     plan = own.plan()
     if plan is not None:
@@ -134,13 +141,13 @@ def search_table2(
     failures: dict[str, str] = {}
     for recipe in recipes:
         failures |= table2.search(work.runs, recipe).run(parse(cells, table2.CELLS), work.crew, command())
-    found = table2.chosen(work.runs)
-    for images, chosen in found.items():
-        for cell, what in chosen.items():
-            print(f"{cell}, {images}: learning rate {what['chosen']:g}")
-    write_json(work.results / "table2-search.json", {"command": command(), "recipes": found})
-    for images, chosen in found.items():
-        _record(f"table2/{images}", chosen, ("lr",), "validation_error", work)
+    found = table2.selected(work.runs)
+    for images, of_images in found.items():
+        for cell, what in of_images.items():
+            print(f"{cell}, {images}: learning rate {what['selected']:g}")
+    _write(work, "table2", {"command": command(), "recipes": found})
+    for images, of_images in found.items():
+        _record(f"table2/{images}", of_images, ("lr",), "validation_error", work)
     return say_failures(failures)
 
 
@@ -154,8 +161,8 @@ def search_table3(
     """Find the learning rates of Table 3's cells on the validation set: the same for every cell, or a search of yours.
 
     Args:
-        cells: some of them, as in `fast-weights/200`; by default all.
-        data: the faces; rendered ones are rendered if need be.
+        cells: Only these cells, as in `fast-weights/200`; by default all.
+        data: The set of faces; the rendered one is made if need be.
     """
     plan = own.plan()
     if data == "rendered":
@@ -165,10 +172,10 @@ def search_table3(
         config = table3.config(one, data, table3.QUICK_LR, table3.SEARCH_SEED, table3.SEARCH_EPOCHS)
         return _search_own(f"own-table3-{data}-{one.folder}", plan, config, own, work)
     failures = table3.search(work.runs, data).run(parse(cells, table3.CELLS), work.crew, command())
-    found = table3.chosen(work.runs, data)
+    found = table3.selected(work.runs, data)
     for cell, what in found.items():
-        print(f"{cell}: learning rate {what['chosen']:g}")
-    write_json(work.results / "table3-search.json", {"command": command(), "data": data, "cells": found})
+        print(f"{cell}: learning rate {what['selected']:g}")
+    _write(work, "table3", {"command": command(), "data": data, "cells": found})
     _record(f"table3/{data}", found, ("lr",), "validation_error", work)
     return say_failures(failures)
 
@@ -184,42 +191,41 @@ def search_catch(
     """Find the settings of Catch's agents by random search: the same number of trials for every core, or as you say.
 
     Args:
-        trials: how many for each core and game; --random without --knobs says the same.
-        cores: some of them; for a search of your own, the first.
-        games: size and visible frames; for a search of your own, the first.
+        trials: Trials for each core and game; --random without --hyperparameters says the same.
+        cores: The recurrent cores to search for; a search of your own takes the first.
+        games: The games, each by its size and visible frames; a search of your own takes the first.
     """
     from ..paper import studies  # which is slow to load
 
     variants = [catch.variant(game) for game in games]
-    if own.random and not own.knobs:
+    if own.random and not own.hyperparameters:
         trials, own = own.random, dataclasses.replace(own, random=0)
     plan = own.plan()
     if plan is not None:
         frames = round(catch.SEARCH_SHARE * catch.FRAMES[variants[0]])
         config = catch.config(cores[0], variants[0], catch.STARTING, catch.SEARCH_SEED, frames)
         name = f"own-catch-{catch.name_of(variants[0], cores[0])}".replace("/", "-")
-        return _search_own(name, plan, config, own, work, catch.train_for_reward)
+        return _search_own(name, plan, config, own, work, catch.train_for_return)
     failures = catch.search(variants, cores, trials, work.runs, work.crew, command())
-    found = catch.all_searched(work.runs, work.results)
+    known = work.report().published("catch-search") if work.publish else None
+    found = catch.all_searched(work.runs, (known or {}).get("trials", {}))
     for name, tried in found.items():
-        rewards = ", ".join(f"{reward:.2f}" for reward in tried[0]["mean_rewards"] or []) or "no finalist yet"
-        print(f"{name}: mean reward while learning {rewards}, {tried[0]['setting']}")
-        studies.record(f"catch/{name}", work.runs, [(-trial["early_reward"], trial["setting"]) for trial in tried])
-    write_json(work.results / "catch-search.json", {"command": command(), "trials": found})
+        means = ", ".join(f"{mean:.2f}" for mean in tried[0]["mean_returns"] or []) or "no finalist yet"
+        print(f"{name}: mean training return {means}, {tried[0]['setting']}")
+        studies.record(f"catch/{name}", work.runs, [(-trial["early_return"], trial["setting"]) for trial in tried])
+    _write(work, "catch", {"command": command(), "trials": found})
     return say_failures(failures)
 
 
-def search_show(
-    studies: tyro.conf.Positional[tuple[str, ...]] = (), *, storage: str | None = None, work: Works = HERE
-) -> int:
-    """Show searches: the best trials of each study, and a page with all of them and what the knobs are worth.
+def search_show(studies: tyro.conf.Positional[Some] = (), *, storage: MaybeText = None, work: Works = HERE) -> int:
+    """Show searches: the best trials of each study, and a page with all of them and what the hyperparameters are worth.
 
     Args:
-        studies: their names; by default all.
-        storage: their data base, by its URL; by default the file in the runs' folder.
+        studies: The names of the studies to show; by default all.
+        storage: The data base of the studies, by its URL; by default the file in the runs' folder.
     """
     from ..paper import studies as room  # which is slow to load
 
-    if not room.show(storage, work.runs, work.results, studies):
+    if not room.show(storage, work.report(), studies):
         print("fastweights: there are no studies yet: see fastweights search table1 --help")
     return 0

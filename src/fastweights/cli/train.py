@@ -2,17 +2,16 @@
 
 import functools
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from ..base.progress import Board, duration
 from ..paper import agents, catch, glimpses, retrieval
 from ..paper.run import Config, train
 from ..tasks import retrieval as task
-from ..training.progress import Board, duration
 from ..training.workers import prepare_process
-from .options import RUNS, Training, command
+from .options import RUNS, MaybePath, MaybeText, Training, command
 
 
 def train_retrieval(
@@ -20,8 +19,8 @@ def train_retrieval(
     training: Annotated[Training, tyro.conf.arg(name="")] = Training(),  # noqa: B008
 ) -> int:
     """Train one net on associative retrieval; the same command goes on where it was stopped."""
-    floor = f" (without any retrieval {float(task.floor_error(config.pairs)):.2%})"
-    return _train(config, training, f"{config.core}-{config.units}", floor)
+    baseline = f" (no-retrieval baseline {float(task.baseline_error(config.pairs)):.2%})"
+    return _train(config, training, f"{config.core}-{config.units}", baseline)
 
 
 def train_glimpses(
@@ -42,7 +41,7 @@ def _train(config: Config, training: Training, name: str, more: str = "") -> int
             command(),
             curves=training.curves,
             checkpoint_seconds=training.checkpoint_seconds,
-            tell=lambda progress: board.update(str(folder), progress),
+            report=functools.partial(board.update, f"{name} seed {config.seed}"),
         )
     assert result is not None
     print(f"{folder}: {result['stopped']} after {result['epochs']} epochs, the best was {result['best_epoch']}")
@@ -54,21 +53,21 @@ def _train(config: Config, training: Training, name: str, more: str = "") -> int
 def train_catch(
     config: Annotated[agents.Catch, tyro.conf.arg(name="")] = agents.Catch(),  # noqa: B008
     *,
-    out: Path | None = None,
-    ray: str | None = None,
+    out: MaybePath = None,
+    ray: MaybeText = None,
 ) -> int:
     """Train one agent to play Catch by A3C; the same command goes on where it was stopped.
 
     Args:
-        out: the run folder; by default one in runs/ named after game, core and seed.
-        ray: let the workers play on the Ray cluster at this address, "auto" for that of this machine.
+        out: The run folder; by default one in runs/ named after game, core and seed.
+        ray: Let the workers play on the Ray cluster at this address, "auto" for that of this machine.
     """
     prepare_process()
     name = catch.name_of((config.size, config.visible), config.core)
     folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
     with Board(1) as board:
-        tell = functools.partial(board.update, str(folder))
-        result = agents.train(config, folder, command(), tell, ray)
+        report = functools.partial(board.update, f"{name} seed {config.seed}")
+        result = agents.train(config, folder, command(), report, ray)
     print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {agents.describe(result)}")
     if result["stopped"] == "diverged":
         print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""An agent with memory: what to do next, and how well it is going to end."""
+"""An agent with memory: a policy and a value."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ class Agent(nn.Module):
         units: its size.
         pixels: of a screen.
         actions: how many there are.
-        identity: W of an "irnn" or of "fast-weights" starts as this times I; 0: as 1 and 0.05 times I. Elsewhere an
-            "irnn" has 0.5, but of a state that is halved at every step nothing is left at the end of a game.
+        recurrent_init: W of an "irnn" or of "fast-weights" starts as this times I; 0: as 1 and 0.05 times I. Elsewhere
+            an "irnn" has 0.5, but of a state that is halved at every step nothing is left at the end of a game.
         input_range, options: of the core.
 
     >>> agent = Agent("fast-weights", 128, pixels=256, actions=3)
@@ -35,16 +35,16 @@ class Agent(nn.Module):
         *,
         pixels: int,
         actions: int,
-        identity: float = 0.0,
+        recurrent_init: float = 0.0,
         input_range: float = 0.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.look = nn.Linear(pixels, 128)
         self.core = make_core(core, 128, units, input_range=input_range, options=options)
-        if core == "irnn" or identity:
+        if core == "irnn" or recurrent_init:
             with torch.no_grad():
-                nn.init.eye_(self.core.weight_hh_l0).mul_(identity or 1.0)  # type: ignore[arg-type]
+                nn.init.eye_(self.core.weight_hh_l0).mul_(recurrent_init or 1.0)  # type: ignore[arg-type]
         self.policy = nn.Linear(self.core.output_size, actions)  # type: ignore[arg-type]
         self.value = nn.Linear(self.core.output_size, 1)  # type: ignore[arg-type]
         nn.init.zeros_(self.policy.weight)  # to begin with, all actions are alike

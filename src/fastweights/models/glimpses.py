@@ -11,7 +11,7 @@ from .cores import make_core
 
 
 class GlimpseSignals(NamedTuple):
-    """What a net is told of every glimpse: (T,) bool each, and the same and more as inputs (T, features)."""
+    """What a net knows of every glimpse: (T,) bool each, and the same and more as inputs (T, features)."""
 
     store: Tensor
     wipe: Tensor
@@ -22,9 +22,9 @@ class GlimpseSignals(NamedTuple):
 class GlimpseNet(nn.Module):
     """Glimpse and signals → recurrent core → 100 ReLUs → logits of the classes, read after the last glimpse.
 
-    Every core has the signals among its inputs. A core of fast weights obeys them, too: it stores where `store` is set
-    and nowhere else, starts from zero where `wipe` is, and where `integrate` is it reads its memory and uses its
-    integration matrix.
+    Every core has the signals among its inputs. A core of fast weights uses them as control signals, too: it stores
+    where `store` is set and nowhere else, resets h (and keeps A) where `wipe` is, and where `integrate` is it reads its
+    memory and uses its integration matrix.
 
     Args:
         core: the recurrent core, by name: see `make_core`.
@@ -33,7 +33,7 @@ class GlimpseNet(nn.Module):
         signals: that go with the glimpses.
         classes: how many there are.
         input_range, options: of the core.
-        obeys: which of the signals a core of fast weights obeys; "integrate" is two, the reading ("read") and the
+        control_signals: those that a core of fast weights uses; "integrate" is two, the reading ("read") and the
             matrix ("integrate").
 
     >>> no, yes = torch.zeros(3, dtype=torch.bool), torch.ones(3, dtype=torch.bool)
@@ -53,17 +53,17 @@ class GlimpseNet(nn.Module):
         classes: int,
         input_range: float = 0.0,
         options: Mapping[str, Any] | None = None,
-        obeys: tuple[str, ...] = ("store", "wipe", "read", "integrate"),
+        control_signals: tuple[str, ...] = ("store", "wipe", "read", "integrate"),
     ) -> None:
         super().__init__()
         self.register_buffer("inputs", signals.inputs, persistent=False)
-        self.obeys = obeys if core == "fast-weights" else ()
+        self.control_signals = control_signals if core == "fast-weights" else ()
         known = {**signals._asdict(), "read": signals.integrate}
-        for name in self.obeys:
+        for name in self.control_signals:
             self.register_buffer(name, known[name].unsqueeze(1), persistent=False)
         options = dict(options or {})
         if core == "fast-weights":
-            options["integration"] = "integrate" in obeys
+            options["integration"] = "integrate" in control_signals
         features = pixels + signals.inputs.shape[1]
         self.core = make_core(core, features, units, input_range=input_range, options=options)
         self.readout = nn.Sequential(nn.Linear(self.core.output_size, 100), nn.ReLU(), nn.Linear(100, classes))  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ class GlimpseNet(nn.Module):
         return torch.cat((glimpses, inputs.unsqueeze(1).expand(-1, glimpses.shape[1], -1)), -1)
 
     def _signals(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in self.obeys}
+        return {name: getattr(self, name) for name in self.control_signals}
 
 
 class ConvNet(nn.Module):

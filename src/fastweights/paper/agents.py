@@ -5,12 +5,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ..models.agent import Agent, Player
+from ..report.games import Game
 from ..tasks.catch import CatchVector, ShowLastAction
 from ..training import a3c
 from ..training.runs import RunFolder
@@ -18,10 +19,9 @@ from . import run
 
 TASK = "catch"
 UNITS, ACTIONS = 128, 3
-# Against agents that unlearn a game they play well. 64 games at once: what one update does for some, it does not undo
-# for others. A value whose error weighs 0.1, not 0.5: what it learns is not at the cost of what the policy knows. A
-# little doubt: a policy that is certain, and wrong, finds back.
-STEADY: dict[str, Any] = {"games": 64, "value": 0.1, "doubt": 1e-3, "optimizer": "adam"}
+# Against policy collapse. 64 environments at once: what one update does for some, it does not undo for others. A value
+# loss with coefficient 0.1, not 0.5: what the value learns is not at the cost of the policy.
+STEADY: dict[str, Any] = {"num_envs": 64, "value_coef": 0.1, "optimizer": "adam"}
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,36 @@ class Catch:
     size: int = 16
     """N: pixels along a side of the screen, and frames of an episode."""
     visible: int = 3
-    """M: how many of the frames are seen."""
+    """M: frames of an episode that the agent sees."""
     paddle_start: Literal["random", "centre"] = "random"
     """Where the paddle is in the first frame."""
     last_action: bool = False
     """Show the agent its last action, too."""
     input_range: float = 0.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
-    identity: float = 0.0
-    """ReLU RNN and fast weights: W starts as this times the identity; 0: its default, 1 and 0.05."""
+    recurrent_init: float = 0.0
+    """ReLU RNN and fast weights: W starts as this times I; 0: its default, 1 and 0.05."""
     decay: float = 0.95
-    """Fast weights: λ."""
+    """For fast weights: λ, how much of the memory is left after a step."""
     rate: float = 0.5
-    """Fast weights: η."""
+    """For fast weights: η, how strongly a step is written."""
     inner_steps: int = 1
-    """Fast weights: S."""
+    """For fast weights: S, steps of the inner loop."""
     layer_norm: bool = True
-    """Fast weights: layer normalisation in the inner loop."""
+    """For fast weights: normalise the layer in the inner loop."""
     training: a3c.Recipe = field(default_factory=lambda: a3c.Recipe(lr=3e-3, **STEADY))
     """How to learn."""
     seed: int = 0
-    """Of the initial weights, of the games and of the moves."""
+    """The seed of the initial weights, of the games and of the moves."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
-        for name in ("input_range", "identity"):
+        for name in ("input_range", "recurrent_init"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
-        if self.identity and self.core == "lstm":
-            raise ValueError(f"identity must be 0 for an LSTM, which has no W of one block; got {self.identity}")
+        if self.recurrent_init and self.core == "lstm":
+            raise ValueError(f"recurrent_init must be 0 for an LSTM, which has no single W; got {self.recurrent_init}")
         CatchVector(1, self.size, self.visible, self.paddle_start)  # which knows what they may be
 
     def settings(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Catch:
             UNITS,
             pixels=self.size**2 + (ACTIONS if self.last_action else 0),
             actions=ACTIONS,
-            identity=self.identity,
+            recurrent_init=self.recurrent_init,
             input_range=self.input_range,
             options=options,
         )
@@ -100,11 +100,11 @@ def train(
     config: Catch,
     path: Path,
     command: str,
-    tell: Callable[[Any], None] = lambda progress: None,
+    report: Callable[[Any], None] = lambda progress: None,
     ray: str | None = None,
 ) -> dict[str, Any]:
     """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
-    result = train_until(config, path, command, None, tell, ray)
+    result = train_until(config, path, command, None, report, ray)
     assert result is not None
     return result
 
@@ -114,13 +114,13 @@ def train_until(
     path: Path,
     command: str,
     until: int | None,
-    tell: Callable[[Any], None] = lambda progress: None,
+    report: Callable[[Any], None] = lambda progress: None,
     ray: str | None = None,
 ) -> dict[str, Any] | None:
     """The same until so many frames are played; the result, or None if there are frames left."""
     folder = RunFolder(path)
     with folder.opened(config.settings(), command):
-        return a3c.learn(config, config.training, folder, seed=config.seed, until=until, ray=ray, tell=tell)
+        return a3c.learn(config, config.training, folder, seed=config.seed, until=until, ray=ray, report=report)
 
 
 def load_config(folder: RunFolder) -> Catch:
@@ -141,37 +141,28 @@ def describe(result: Mapping[str, Any] | None) -> str:
         return "goes on if it is among the best"
     if result["stopped"] == "diverged":
         return "diverged"
-    return f"reward {result['greedy_reward']:.2f} (greedy), {result['sampled_reward']:.2f}"
-
-
-class Episode(NamedTuple):
-    """One game as it was played: T screens, of which the last was not acted on."""
-
-    screens: list[Any]  # what was there, size × size each
-    seen: list[Any]  # what the agent saw of it
-    attention: list[list[float]] | None  # (T-1, T-1): what each move paid to each screen; fast weights alone have it
-    reward: float
+    return f"return {result['greedy_return']:.2f} (greedy), {result['sampled_return']:.2f} (sampled)"
 
 
 @torch.no_grad()
-def play(folder: RunFolder, seed: int) -> Episode:
+def play(folder: RunFolder, seed: int) -> Game:
     """An episode of a trained agent that always does what it thinks best."""
     settings, net = load_config(folder), load_net(folder)
     size = settings.size
     # The same game twice: as the agent sees it, and with all frames visible.
     games = settings.make_games(1, seed), CatchVector(1, size, size, settings.paddle_start)
     seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
-    player, reset, reward = Player(net), torch.tensor([True]), 0.0
+    player, reset, total = Player(net), torch.tensor([True]), 0.0
     for _ in range(size - 1):
         logits = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
         reset = torch.tensor([False])
         for game, shown in zip(games, (seen, screens), strict=True):
             after, rewards, ended, _, infos = game.step(logits.argmax(1).numpy())
             shown.append(infos["final_obs"][0] if ended[0] else after[0])
-        reward = float(rewards[0])
+        total += float(rewards[0])
     attention = None
     if settings.core == "fast-weights":
         inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(size - 1, 1, -1)
         attention = net.trace(inputs).attention[0, :, -1, 0].tolist()
     shown = [each.reshape(-1)[: size * size].reshape(size, size).tolist() for each in seen]
-    return Episode([each.tolist() for each in screens], shown, attention, reward)
+    return Game([each.tolist() for each in screens], shown, attention, total)

@@ -4,22 +4,19 @@ import dataclasses
 import math
 import random
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from ..report import pages, tables
+from ..report import pages, style, tables
 from ..tasks.catch import optimal_score, random_score
 from ..training import a3c
-from ..training.files import read_json, write_json
 from ..training.runs import RunFolder
 from ..training.workers import Job, Workers, run_all
 from . import agents, run
 from .agents import Catch, describe, train, train_until
-from .cells import finished, with_published, write_page
+from .cells import finished
+from .reports import Report, commands_of
 
 CORES = ("irnn", "lstm", "fast-weights")
 VARIANTS = ((16, 3), (24, 5))
@@ -27,11 +24,13 @@ FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
 SEEDS, TRIALS, TOP = 5, 50, 5
 FIRST_SEED = 30  # of the published runs: those before it were seen while the search's rules were made
 SEARCH_SEED = 1000
-SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest reward
-FINALISTS = 2  # of these, those that learned fastest: they learn again, and the one with the better worst run is chosen
-FINAL_SEEDS = 2  # of each finalist: one that learns well and then unlearns it from some seeds is not to be chosen
-FOR_ALL = ("lr", "entropy", "input_range")
-KNOBS = {  # of a core, that the search draws
+SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest return
+FINALISTS = (
+    2  # of these, those that learned fastest: they learn again, and the one with the better worst run is selected
+)
+FINAL_SEEDS = 2  # of each finalist: a policy that collapses from some seeds is not to be selected
+FOR_ALL = ("lr", "entropy_coef", "input_range")
+HYPERPARAMETERS = {  # of a core, that the search draws
     "irnn": FOR_ALL,
     "lstm": FOR_ALL,
     "fast-weights": (*FOR_ALL, "rate", "decay", "inner_steps"),
@@ -44,89 +43,89 @@ QUICK_FRAMES = 800_000
 def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
     """Settings drawn at random, as many and from the same ranges for every core, by name.
 
-    What only one core has is drawn for all, so that the others have the same learning rates and entropies.
+    What only one core has is drawn for all, so that the others have the same learning rates and entropy coefficients.
     """
     generator, found = random.Random(f"{SEARCH_SEED} {variant}"), {}
     for number in range(count):
-        lr, entropy = 10 ** generator.uniform(-3.5, -2), 10 ** generator.uniform(-2.5, -1.5)
+        lr, entropy_coef = 10 ** generator.uniform(-3.5, -2), 10 ** generator.uniform(-2.5, -1.5)
         drawn = {
             "lr": lr,
-            "entropy": entropy,
+            "entropy_coef": entropy_coef,
             "input_range": generator.choice((0.0, 0.3, 1.0)),
             "rate": 10 ** generator.uniform(-2, 0),
             "decay": generator.choice((0.8, 0.9, 0.95, 0.99)),
             "inner_steps": generator.choice((1, 2, 3)),
         }
-        setting = {name: drawn[name] for name in KNOBS[core]}
+        setting = {name: drawn[name] for name in HYPERPARAMETERS[core]}
         found[f"trial-{number}"] = config(core, variant, setting, SEARCH_SEED + number, FRAMES[variant])
     return found
 
 
 def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
-    """The run of a core in a variant of the game with a setting: knobs of the run and of its recipe."""
+    """The run of a core in a variant of the game with a setting: hyperparameters of the run and of its recipe."""
     size, visible = variant
-    training = a3c.Recipe(frames=frames, steps=size - 1, **agents.STEADY)
+    training = a3c.Recipe(frames=frames, rollout=size - 1, **agents.STEADY)
     base = Catch(core=core, size=size, visible=visible, training=training, seed=seed)  # type: ignore[arg-type]
-    found: Catch = run.with_knobs(base, setting)
+    found: Catch = run.with_hyperparameters(base, setting)
     return found
 
 
-def frames_to(metrics: Sequence[Mapping[str, Any]], reward: float, over: int = 4) -> int | None:
-    """After how many frames the mean reward of some windows in a row was first as high; None: never.
+def frames_to(metrics: Sequence[Mapping[str, Any]], threshold: float, over: int = 4) -> int | None:
+    """After how many frames the mean return of some windows in a row was first as high; None: never.
 
-    >>> frames_to([{"frames": 10, "reward": 0.0}, {"frames": 20, "reward": 1.0}], 0.5, over=2)
+    >>> frames_to([{"frames": 10, "return": 0.0}, {"frames": 20, "return": 1.0}], 0.5, over=2)
     20
     """
     for last in range(over - 1, len(metrics)):
-        if statistics.fmean(entry["reward"] for entry in metrics[last + 1 - over : last + 1]) >= reward:
+        if statistics.fmean(entry["return"] for entry in metrics[last + 1 - over : last + 1]) >= threshold:
             return int(metrics[last]["frames"])
     return None
 
 
 def curve(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The reward against frames, at so many points of a whole run: each is the mean since the one before.
+    """The return against frames, at so many points of a whole run: each is the mean since the one before.
 
-    >>> curve([{"frames": 10 * n, "reward": n} for n in range(1, 9)])
-    {'frames': [40, 80], 'reward': [2.5, 6.5]}
+    >>> curve([{"frames": 10 * n, "return": n} for n in range(1, 9)])
+    {'frames': [40, 80], 'return': [2.5, 6.5]}
     """
     each = a3c.WINDOWS // POINTS
     ends = range(each, len(metrics) + 1, each)
-    rewards = [statistics.fmean(entry["reward"] for entry in metrics[end - each : end]) for end in ends]
-    return {"frames": [metrics[end - 1]["frames"] for end in ends], "reward": [round(reward, 4) for reward in rewards]}
+    means = [statistics.fmean(entry["return"] for entry in metrics[end - each : end]) for end in ends]
+    return {"frames": [metrics[end - 1]["frames"] for end in ends], "return": [round(mean, 4) for mean in means]}
 
 
-def mean_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
-    """Over all that was measured, which is high for one that learns fast and does not unlearn; -1 for nothing."""
-    return statistics.fmean(entry["reward"] for entry in metrics) if metrics else -1.0
+def mean_return(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """The mean over all measurements: high for a policy that is learned fast and does not collapse; -1 for nothing."""
+    return statistics.fmean(entry["return"] for entry in metrics) if metrics else -1.0
 
 
-def train_for_reward(config: Catch, path: Path, command: str, tell: Callable[[Any], None]) -> dict[str, float]:
-    """One trial of a search: what is to be small is the final reward, negative."""
-    result = train(config, path, command, tell)
-    return {"value": -final_reward(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
+def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
+    """One trial of a search: its value is the negative final return (lower is better)."""
+    result = train(config, path, command, report)
+    return {"value": -final_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
 
 
-def final_reward(metrics: Sequence[Mapping[str, Any]]) -> float:
+def final_return(metrics: Sequence[Mapping[str, Any]]) -> float:
     """The mean of the last tenth of what was measured; -1 for nothing."""
     last = metrics[-max(1, len(metrics) // 10) :]
-    return statistics.fmean(entry["reward"] for entry in last) if last else -1.0
+    return statistics.fmean(entry["return"] for entry in last) if last else -1.0
 
 
-# What `search` chose for each variant and core: knobs of the run and of its recipe.
+# The selected hyperparameters of each variant and core: of the run and of its recipe.
 TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     ((16, 3), "irnn"): {
         "lr": 0.004279672119738549,
-        "entropy": 0.0035049955278555747,
+        "entropy_coef": 0.0035049955278555747,
         "input_range": 0.3,
     },
     ((16, 3), "lstm"): {
         "lr": 0.0018928797993921088,
-        "entropy": 0.00494332095319177,
+        "entropy_coef": 0.00494332095319177,
         "input_range": 0.3,
     },
     ((16, 3), "fast-weights"): {
         "lr": 0.009322397140925106,
-        "entropy": 0.01629637737935715,
+        "entropy_coef": 0.01629637737935715,
         "input_range": 0.0,
         "rate": 0.08663737396378553,
         "decay": 0.8,
@@ -134,17 +133,17 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     },
     ((24, 5), "irnn"): {
         "lr": 0.004545141240366463,
-        "entropy": 0.004265147106108944,
+        "entropy_coef": 0.004265147106108944,
         "input_range": 0.0,
     },
     ((24, 5), "lstm"): {
         "lr": 0.004545141240366463,
-        "entropy": 0.004265147106108944,
+        "entropy_coef": 0.004265147106108944,
         "input_range": 0.0,
     },
     ((24, 5), "fast-weights"): {
         "lr": 0.004545141240366463,
-        "entropy": 0.004265147106108944,
+        "entropy_coef": 0.004265147106108944,
         "input_range": 0.0,
         "rate": 0.2676546543323864,
         "decay": 0.99,
@@ -154,10 +153,9 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
 # For a quick look: all three learn the game in a minute or two.
 STARTING: dict[str, Any] = {
     "lr": 3e-3,
-    "entropy": 0.01,
-    "doubt": 0.0,
+    "entropy_coef": 0.01,
     "input_range": 0.3,
-    "games": 16,
+    "num_envs": 16,
     "rate": 0.1,
     "decay": 0.8,
     "inner_steps": 2,
@@ -221,15 +219,15 @@ def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]
 
 
 def _rank_alone(trial: Mapping[str, Any]) -> tuple[float, float]:
-    whole = trial["mean_reward"]
-    return math.inf if whole is None else -whole, -trial["early_reward"]
+    whole = trial["mean_return"]
+    return math.inf if whole is None else -whole, -trial["early_return"]
 
 
 def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
-    """The trials that have begun: what was drawn, and what came of it; the one to be chosen before the others.
+    """The trials that have begun: what was drawn, and what came of it; the one to be selected before the others.
 
-    The `early_reward` is that after a quarter of the frames. The `mean_reward` is over all frames, and the trial has
-    its curve; None: it did not go on. The `mean_rewards` are those of a finalist from all its seeds; None: it is none.
+    The `early_return` is that after a quarter of the frames. The `mean_return` is over all frames, and the trial has
+    its curve; None: it did not go on. The `mean_returns` are those of a finalist from all its seeds; None: it is none.
     """
     found, folder = [], runs / "search-catch" / name_of(variant, core)
     for path in sorted(folder.glob("trial-*")):
@@ -241,33 +239,31 @@ def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, 
             continue
         each = {
             "trial": path.name,
-            "setting": {name: trial.config["settings"][name] for name in KNOBS[core]},
-            "early_reward": final_reward(metrics[: early[0]] if early else []),  # nothing: it diverged
-            "mean_reward": None,
-            "mean_rewards": None,
+            "setting": {name: trial.config["settings"][name] for name in HYPERPARAMETERS[core]},
+            "early_return": final_return(metrics[: early[0]] if early else []),  # nothing: it diverged
+            "mean_return": None,
+            "mean_returns": None,
         }
         if trial.result is not None:
-            each |= {"mean_reward": _mean_reward(trial), "curve": curve(metrics)}
+            each |= {"mean_return": _mean_return(trial), "curve": curve(metrics)}
             if all(run.result is not None for run in again):
-                each["mean_rewards"] = [_mean_reward(run) for run in (trial, *again)]
+                each["mean_returns"] = [_mean_return(run) for run in (trial, *again)]
         found.append(each)
     return sorted(found, key=_rank)
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[float, ...]:
-    rewards = trial["mean_rewards"]
-    return math.inf if rewards is None else -min(rewards), *_rank_alone(trial)
+    means = trial["mean_returns"]
+    return math.inf if means is None else -min(means), *_rank_alone(trial)
 
 
-def _mean_reward(run: RunFolder) -> float:
+def _mean_return(run: RunFolder) -> float:
     """Of a finished run; -1: it diverged."""
-    return mean_reward(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
+    return mean_return(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
 
 
-def all_searched(runs: Path, results: Path) -> dict[str, list[dict[str, Any]]]:
-    """The same by name, for all variants and cores; of those that were searched elsewhere, what was published."""
-    path = results / "catch-search.json"
-    known = read_json(path)["trials"] if path.exists() else {}
+def all_searched(runs: Path, known: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The same by name, for all variants and cores; of those that were not searched here, what is known."""
     names = {name_of(variant, core): (variant, core) for variant in VARIANTS for core in CORES}
     found = {name: searched(*which, runs) or known.get(name) for name, which in names.items()}
     return {name: tried for name, tried in found.items() if tried}
@@ -283,7 +279,7 @@ def reproduce(
     seeds: int = SEEDS,
     quick: bool = False,
 ) -> dict[str, str]:
-    """Train each core with the setting that was chosen for it, once per seed; what failed."""
+    """Train each core with its selected hyperparameters, once per seed; what failed."""
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     jobs = []
@@ -306,9 +302,13 @@ def experiment(quick: bool = False) -> str:
     return "catch-quick" if quick else "catch"
 
 
-def collect(runs: Path, results: Path, quick: bool = False) -> list[dict[str, Any]]:
-    """The cores whose runs are finished: the entries of `results/catch.json`."""
-    tried = {} if quick else all_searched(runs, results)
+def collect(runs: Path, known: Mapping[str, Any], quick: bool = False) -> list[dict[str, Any]]:
+    """The cores whose runs are finished: the entries of `results/catch.json`.
+
+    Args:
+        known: the trials of searches that did not run here.
+    """
+    tried = {} if quick else all_searched(runs, known)
     entries = []
     for variant in VARIANTS:
         for core in CORES:
@@ -332,38 +332,48 @@ def of_seed(run: RunFolder) -> dict[str, Any]:
     """What a run came to."""
     result, metrics = run.result or {}, run.metrics
     found = {"seed": result["seed"], **{f"frames_to_{each:g}": frames_to(metrics, each) for each in THRESHOLDS}}
-    found |= {"final_reward": final_reward(metrics)}
-    found |= {"best_reward": max((entry["reward"] for entry in metrics), default=-1.0)}
-    return found | {name: result.get(name, -1.0) for name in ("greedy_reward", "sampled_reward")}
+    found |= {"final_return": final_return(metrics)}
+    found |= {"best_return": max((entry["return"] for entry in metrics), default=-1.0)}
+    return found | {name: result.get(name, -1.0) for name in ("greedy_return", "sampled_return")}
 
 
 CAPTION = (
-    "Reward of 1,000 fresh episodes, +1 at best, mean ± standard deviation over seeds; "
-    "frames to a reward of 0, 0.5 and 0.9 while learning, median and range."
+    "Return of 1,000 fresh episodes, +1 at best, mean ± standard deviation over seeds; "
+    "frames to a training return of 0, 0.5 and 0.9, median and range."
 )
+SHORT_CAPTION = "Greedy return of 1,000 fresh episodes, +1 at best; frames to a training return of 0.9, median."
 MEASURES = ("greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds")
-HEADER = ("game", "core", *MEASURES)
+HEADER = ("game", "core", *MEASURES, "source")
 
 
 def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """One row of text per entry: means, and medians of the frames."""
-    return [("{}, {}".format(*entry["variant"]), entry["core"], *measures(entry["seeds"])) for entry in entries]
+    return [
+        (
+            "{}, {}".format(*entry["variant"]),
+            style.name_of(entry["core"]),
+            *measures(entry["seeds"]),
+            entry.get("source", ""),
+        )
+        for entry in entries
+    ]
 
 
 def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What runs that differ in their seeds came to, as the columns of `MEASURES`."""
-    rewards = []
-    for name in ("greedy_reward", "sampled_reward"):
+    means = []
+    for name in ("greedy_return", "sampled_return"):
         found = [seed[name] for seed in seeds]
-        rewards.append(f"{statistics.fmean(found):.2f} ± {statistics.stdev(found) if len(found) > 1 else 0:.2f}")
+        deviation = statistics.stdev(found) if len(found) > 1 else 0.0
+        means.append(tables.spread(statistics.fmean(found), deviation, len(found)))
     frames = [_in_thousands([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
-    return (*rewards, *frames, f"{len(seeds)}")
+    return (*means, *frames, tables.seeds_of({"seeds": seeds}))
 
 
-def show(title: str, named: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Seeds by the name of what they share, in the terminal: without ranges, which would be too wide for most."""
-    body = [(name, *(cell.split(" (")[0] for cell in measures(seeds)[:-1])) for name, seeds in named.items()]
-    Console().print(tables.terminal(title, ("", *MEASURES[:-1]), body, CAPTION.replace(" and range", "")))
+def short(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Any, Any]:
+    """For a terminal, where all columns with their ranges would be too wide."""
+    wide = ("sampled", "to 0", "to 0.5", "seeds" if "game" not in header else "")
+    return tables.without(wide, header, [[cell.split(" (")[0] for cell in row] for row in rows])
 
 
 def _in_thousands(frames: Sequence[int | None]) -> str:
@@ -378,30 +388,33 @@ def _in_thousands(frames: Sequence[int | None]) -> str:
     return middle if first == last else f"{middle} ({first} to {last})"
 
 
-def publish(runs: Path, results: Path, quick: bool = False) -> bool:
-    """Show what is finished, and write `catch.json`, a page and the figures of it; whether there was anything."""
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page and the figures of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    found = collect(runs, results, quick)
-    if not found:
-        print(f"fastweights: no finished runs of Catch in {runs}: fastweights reproduce catch", file=sys.stderr)
+    known = (to.published("catch-search") or {}).get("trials", {}) if to.publish else {}
+    entries = to.entries("catch", collect(to.runs, known, to.quick), _place)
+    if not entries:
         return False
-    entries = with_published(results / "catch.json", found, _place)
-    title = "Catch: agents with memory"
-    show(title, {f"{tuple(entry['variant'])} {entry['core']}": entry["seeds"] for entry in entries})
-    write_json(results / "catch.json", entries)
-    commands = sorted({entry["command"] for entry in entries})
-    sections = [pages.Section("Reward", CAPTION, HEADER, rows(entries), commands=commands)]
+    title, body = "Catch: agents with memory", rows(entries)
+    to.show(title, *short(HEADER, body), SHORT_CAPTION)
+    text = f"{CAPTION} {notes(entries)}".strip()
+    sections = [pages.Section("Return", text, HEADER, body, commands=commands_of(entries))]
     for variant in VARIANTS:
-        some = [entry for entry in entries if tuple(entry["variant"]) == variant]
+        some = [entry for entry in to.drawn(entries) if tuple(entry["variant"]) == variant]
         for heading, suffix, kind in (
-            ("seeds of the chosen setting", "", "seeds"),
-            (f"the {TOP} best trials", "-search", "trials"),
+            ("seeds of the selected hyperparameters", "", "seeds"),
+            (f"the {TOP} best trials of the search", "-search", "trials"),
         ):
-            groups = {entry["core"]: _curves(entry[kind]) for entry in some if _curves(entry[kind])}
-            sections += _figure(figures, groups, f"Catch {variant}, {heading}", variant, results, suffix)
-    write_page(title, sections, results, "catch")
+            groups = {entry["core"]: of_kind for entry in some if (of_kind := _curves(entry[kind]))}
+            sections += _figure(figures, groups, f"Training return on {variant}, {heading}", variant, to, suffix)
+    to.write("catch", title, sections, entries)
     return True
+
+
+def notes(entries: Sequence[Mapping[str, Any]]) -> str:
+    """What is to be known of how some entries were run, as sentences."""
+    return " ".join(dict.fromkeys(entry["note"] for entry in entries if "note" in entry))
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
@@ -413,14 +426,14 @@ def _curves(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _figure(
-    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], results: Path, suffix: str
+    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], to: Report, suffix: str
 ) -> list[pages.Section]:
     if not groups:
         return []
     figure = figures.against_frames(groups)
     size = variant[0]
     for score, words in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
-        figure.axes[0].axhline(score, color="grey", linestyle=":", label=words)
-    figure = figures.finish(figure, heading)
-    picture = figures.save(figure, results / f"catch-{variant[0]}-{variant[1]}{suffix}.png")[0]
+        figure.axes[0].axhline(score, color="grey", linestyle=":" if score > 0 else "--", label=words)
+    name = f"catch-{variant[0]}-{variant[1]}{suffix}.png"
+    picture = figures.save(figures.finish(figure), to.folder("catch") / name)[0]
     return [pages.Section(heading, figure=picture)]

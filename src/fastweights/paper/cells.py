@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..report import pages
-from ..report.pages import Section
-from ..training.files import read_json, write_text
-from ..training.progress import Progress
+from ..base.hints import did_you_mean
+from ..base.progress import Progress
 from ..training.runs import RunFolder
 from ..training.supervised import ChooseBy, rank
 from ..training.workers import Job, Workers, run_all
@@ -41,7 +39,8 @@ def parse(names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
     known = {str(cell): cell for cell in cells}
     for name in names:
         if name not in known:
-            raise ValueError(f"cells must be of {', '.join(known)}; got {name!r}")
+            hint = did_you_mean(name, known)
+            raise ValueError(f"cells must be of {', '.join(known)}; got {name!r}{hint}")
     return [known[name] for name in names] or list(cells)
 
 
@@ -70,7 +69,7 @@ class Search:
     Args:
         folder: where the runs are.
         trials: the runs to try for a cell, by name.
-        rungs: epochs after which the field is narrowed; after the last the best is chosen.
+        rungs: epochs after which the field is narrowed; after the last the best is selected.
         keep: how many go on at each rung, those that are best on the validation set.
     """
 
@@ -124,12 +123,12 @@ def rate_search(folder: Path, rates: Sequence[float], epochs: int, make: Callabl
 
 
 def rates_found(search: Search, rates: Sequence[float], cells: Sequence[Cell]) -> dict[str, Any]:
-    """What such a search tried and chose, by cell; cells that are not finished are left out."""
+    """What such a search tried and selected, by cell; cells that are not finished are left out."""
     found, named = {}, {f"lr-{lr:g}": lr for lr in rates}
     for cell in cells:
         trials = [{"lr": named[trial.pop("trial")], **trial} for trial in search.found(cell)]
         if len(trials) == len(named):
-            found[str(cell)] = {"chosen": trials[0]["lr"], "trials": trials}
+            found[str(cell)] = {"selected": trials[0]["lr"], "trials": trials}
     return found
 
 
@@ -144,28 +143,15 @@ def standing(path: Path, until: int, choose_by: ChooseBy) -> dict[str, Any] | No
 
 
 def train_until(
-    config: Config, path: Path, command: str, until: int, tell: Callable[[Progress], None]
+    config: Config, path: Path, command: str, until: int, report: Callable[[Progress], None]
 ) -> dict[str, Any] | None:
     """One rung of the search for one run. The test set is not looked at."""
-    train(config, path, command, until=until, test=False, tell=tell)
+    train(config, path, command, until=until, test=False, report=report)
     return standing(path, until, config.choose_by)
 
 
 def _describe_standing(best: Mapping[str, float | None]) -> str:
     return "diverged" if best["validation_error"] is None else f"error {best['validation_error']:.2%}"
-
-
-def write_page(title: str, sections: Sequence[Section], results: Path, name: str) -> None:
-    """As Markdown and as HTML, beside the JSON of the same name."""
-    write_text(results / f"{name}.md", pages.as_markdown(title, sections, results))
-    write_text(results / f"{name}.html", pages.as_html(title, sections))
-    print(f"written: {results / name}.html and, beside it, {name}.md, {name}.json and the figures")
-
-
-def with_published(path: Path, found: Sequence[dict[str, Any]], place: Callable[[dict[str, Any]], Any]) -> list[Any]:
-    """The entries of a results file with those found now in their places, in order: what was run elsewhere stays."""
-    known = read_json(path) if path.exists() else []
-    return [entry for _, entry in sorted({place(entry): entry for entry in [*known, *found]}.items())]
 
 
 def finished(folder: Path) -> list[RunFolder]:

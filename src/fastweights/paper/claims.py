@@ -1,7 +1,6 @@
 """What the paper says in words about associative retrieval, each claim as a small experiment with 50 units."""
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from ..report import pages
+from ..report import pages, tables
+from ..report.style import MODELS, Look, shades
 from ..tasks.retrieval import sample
-from ..training.files import write_json
 from ..training.workers import Workers
-from . import table1
-from .cells import Cell, Planned, curves, finished, summary, train_all, with_published, write_page
+from .cells import Cell, Planned, curves, finished, summary, train_all
+from .reports import Report, commands_of
 from .retrieval import Retrieval
 from .table1 import TUNED, Setting, config
 
@@ -27,13 +26,12 @@ INNER_STEPS_SETTING = Setting(lr=1e-3, input_range=1.0, clip=0.5)
 INNER_STEPS_RATES = (0.5, 0.1, 0.03)
 SETTLINGS = ("sustained", "identity")
 SETTLING_RATES = (0.5, 0.1, 0.03)
-THRESHOLDS = (0.5, 0.1, 0.01)
 EPOCHS = {"robust": 12, "inner steps": 30, "settling": 30}
 SEEDS = {"robust": 1, "inner steps": 3, "settling": 3}
 
 
 def variants() -> dict[str, dict[str, dict[str, Any]]]:
-    """What each claim varies: claim → name of the variant → the knobs that differ from Table 1's fast weights."""
+    """What each claim varies: claim → name of the variant → hyperparameters that differ from Table 1."""
     robust = {
         f"rate-{rate:g},decay-{decay:g},{'norm' if norm else 'no-norm'}": {
             "rate": rate,
@@ -55,14 +53,14 @@ def variants() -> dict[str, dict[str, dict[str, Any]]]:
     return {"robust": robust, "inner steps": steps, "settling": settling}
 
 
-def runs_of(claim: str, knobs: Mapping[str, Any]) -> list[Retrieval]:
+def runs_of(claim: str, hyperparameters: Mapping[str, Any]) -> list[Retrieval]:
     """One run per seed."""
     cell = Cell("fast-weights", 50)
     found = []
     for seed in range(SEEDS[claim]):
         base = config(cell, INNER_STEPS_SETTING if claim == "inner steps" else TUNED[str(cell)], seed)
         recipe = dataclasses.replace(base.training, epochs=EPOCHS[claim])
-        found.append(dataclasses.replace(base, training=recipe, **knobs))
+        found.append(dataclasses.replace(base, training=recipe, **hyperparameters))
     return found
 
 
@@ -79,8 +77,8 @@ def reproduce(claims: Sequence[str], runs: Path, workers: Workers, command: str)
             raise ValueError(f"claims must be of {', '.join(map(repr, known))}; got {claim!r}")
     plan = []
     for claim in claims or known:
-        for variant, knobs in known[claim].items():
-            for run in runs_of(claim, knobs):
+        for variant, hyperparameters in known[claim].items():
+            for run in runs_of(claim, hyperparameters):
                 path = folder_of(runs, claim, variant) / f"seed-{run.seed}"
                 plan.append(Planned(f"{claim}: {variant} seed {run.seed}", run, path))
     return train_all(plan, workers, command)
@@ -90,15 +88,15 @@ def collect(runs: Path) -> list[dict[str, Any]]:
     """The variants whose runs are finished: the entries of `results/claims.json`, errors in percent."""
     entries = []
     for claim, known in variants().items():
-        for variant, knobs in known.items():
+        for variant, hyperparameters in known.items():
             done = finished(folder_of(runs, claim, variant))
             if done:
                 found = summary(done, () if claim == "robust" else ("validation_error",))
-                entries.append({"claim": claim, "variant": variant, **knobs, **found})
+                entries.append({"claim": claim, "variant": variant, **hyperparameters, **found})
     return entries
 
 
-def _place(entry: dict[str, Any]) -> tuple[int, int]:
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
     known = variants()
     return list(known).index(entry["claim"]), list(known[entry["claim"]]).index(entry["variant"])
 
@@ -133,67 +131,63 @@ START_HEADER = ("inner steps", "rate η", "|A h| / |z| at each inner step", "sha
 def start_rows() -> list[tuple[str, ...]]:
     """What `at_the_start` says of the variants of the inner steps."""
     rows: list[tuple[str, ...]] = []
-    for knobs in variants()["inner steps"].values():
-        start = at_the_start(runs_of("inner steps", knobs)[0])
+    for hyperparameters in variants()["inner steps"].values():
+        start = at_the_start(runs_of("inner steps", hyperparameters)[0])
         loudness = ", ".join(f"{each:.2g}" for each in start.loudness)
-        rows.append((str(knobs["inner_steps"]), f"{knobs['rate']:g}", loudness, f"{start.query_share:.3f}"))
+        rows.append(
+            (str(hyperparameters["inner_steps"]), f"{hyperparameters['rate']:g}", loudness, f"{start.query_share:.3f}")
+        )
     return rows
 
 
-def updates_to(errors: Sequence[float], updates: Sequence[float], threshold: float) -> float | None:
-    """After how many updates the validation error of a run was first at or below the threshold; None: never.
-
-    >>> updates_to([0.4, 0.1], [10, 20], 0.1)
-    20
-    """
-    return next((at for at, error in zip(updates, errors, strict=True) if error <= threshold), None)
-
-
-def publish(runs: Path, results: Path) -> bool:
-    """Write `claims.json`, a page and the figures of what is finished; whether there was anything."""
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page and the figures of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    found = collect(runs)
-    if not found:
-        print(f"fastweights: no finished runs of the claims in {runs}: fastweights reproduce claims", file=sys.stderr)
+    entries = to.entries("claims", collect(to.runs), _place)
+    if not entries:
         return False
-    entries = with_published(results / "claims.json", found, _place)
-    write_json(results / "claims.json", entries)
-    sections = []
+    title, folder, sections = "Associative retrieval: the paper's claims", to.folder("claims"), []
     body: list[tuple[str, ...]]
     header: tuple[str, ...]
     for norm, words in ((True, "with"), (False, "without")):
         errors_at = {
             (entry["rate"], entry["decay"]): entry["test_error_mean"]
-            for entry in entries
+            for entry in to.drawn(entries)
             if entry["claim"] == "robust" and entry["layer_norm"] is norm
         }
         rates, decays = sorted({rate for rate, _ in errors_at}), sorted({decay for _, decay in errors_at})
         if len(errors_at) == len(rates) * len(decays) > 0:
             errors = [[errors_at[rate, decay] for decay in decays] for rate in rates]
-            title = f"Test error in %, {words} layer normalisation"
-            figure = figures.heat_map(errors, decays, rates, ("decay λ", "rate η"), title)
-            picture = figures.save(figure, results / f"claims-{words}-norm.png")[0]
-            sections.append(pages.Section(f"Rate and decay, {words} layer normalisation", figure=picture))
-    header = ("variant", "test error, mean ± std", "seeds")
+            figure = figures.heat_map(errors, decays, rates, ("decay λ", "rate η"))
+            heat_map = figures.save(figure, folder / f"claims-{words}-norm.png")[0]
+            heading = f"Test error in % by rate and decay, {words} layer normalisation"
+            sections.append(pages.Section(heading, figure=heat_map))
+    header = ("variant", "test error, mean ± std", "seeds", "source")
     for claim in ("inner steps", "settling"):
-        shown = {entry["variant"]: entry for entry in entries if entry["claim"] == claim}
+        some = [entry for entry in entries if entry["claim"] == claim]
         body = [
             (
-                variant,
-                f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}",
-                str(len(entry["seeds"])),
+                entry["variant"],
+                tables.spread(entry["test_error_mean"], entry["test_error_std"], len(entry["seeds"])),
+                tables.seeds_of(entry),
+                entry["source"],
             )
-            for variant, entry in shown.items()
+            for entry in some
         ]
-        groups, picture = curves(shown, "validation_error"), results / f"claims-{claim.replace(' ', '-')}.png"
+        shown = {entry["variant"]: entry for entry in to.drawn(some)}
+        groups = curves(shown, "validation_error")
+        picture = folder / f"claims-{claim.replace(' ', '-')}.png"
         if groups.keys() == shown.keys() != set():
-            figure = figures.curves(groups, "validation error")
+            figure = figures.curves(groups, "validation error", looks=looks(claim))
             figure.axes[0].set_yscale("log")
-            figures.save(figures.finish(figure, f"Fast weights, 50 units: {claim}"), picture)
+            figures.save(figures.finish(figure), picture)
         if body:
-            kept = picture if picture.exists() else None
-            sections.append(pages.Section(claim.capitalize(), header=header, rows=body, figure=kept))
+            to.show(f"{title}: {claim}", header, body, "Test error in %.")
+            text = "Test error in %, and validation errors while training: fast weights with 50 units."
+            sections.append(
+                pages.Section(claim.capitalize(), text, header, body, picture if picture.exists() else None)
+            )
     if any(entry["claim"] == "inner steps" for entry in entries):
         text = (
             "Before any training, at the query: how many times longer what the memory answers is than the input z, at "
@@ -201,28 +195,19 @@ def publish(runs: Path, results: Path) -> bool:
             "being given (0: the question has drowned; with an empty memory: 0.79)."
         )
         sections.append(pages.Section("Inner steps at the start", text, START_HEADER, start_rows()))
-    body = convergence(table1.with_50_units(table1.published(runs, results)))
-    if body:
-        header = ("core", *(f"updates to {threshold:.0%} error" for threshold in THRESHOLDS))
-        sections.append(
-            pages.Section("Updates until the validation error is as low, 50 units", header=header, rows=body)
-        )
-    commands = sorted({entry["command"] for entry in entries})
-    sections.append(pages.Section("Commands", commands=commands))
-    write_page("Associative retrieval: what the paper says, tried", sections, results, "claims")
+    sections.append(pages.Section("Commands", commands=commands_of(entries)))
+    to.write("claims", title, sections, entries)
     return True
 
 
-def convergence(entries: Mapping[str, dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A row per core that has curves: the least and the most updates that its seeds needed to each threshold."""
-    rows, errors, updates = [], curves(entries, "validation_error"), curves(entries, "updates")
-    for core, runs in errors.items():
-        row = [core]
-        for threshold in THRESHOLDS:
-            needed = [updates_to(run, at, threshold) for run, at in zip(runs, updates[core], strict=True)]
-            reached = sorted(each for each in needed if each is not None)
-            never = len(needed) - len(reached)
-            span = f"{reached[0]:,} to {reached[-1]:,}" if reached else ""
-            row.append(", ".join(filter(None, (span, f"never in {never} of {len(needed)}" if never else ""))))
-        rows.append(tuple(row))
-    return rows
+def looks(claim: str) -> dict[str, Look]:
+    """How the variants of a claim are drawn: in the colour of fast weights, a shade for each rate."""
+    several = claim == "inner steps"
+    what, kinds = ("inner_steps", INNER_STEPS) if several else ("settling", SETTLINGS)
+    rates = INNER_STEPS_RATES if several else SETTLING_RATES
+    colours = dict(zip(rates, shades(MODELS["fast-weights"].colour, len(rates)), strict=True))
+    lines = dict(zip(kinds, ("-", "--", ":"), strict=False))
+    return {
+        variant: Look(variant, colours[hyperparameters["rate"]], lines[hyperparameters[what]])
+        for variant, hyperparameters in variants()[claim].items()
+    }

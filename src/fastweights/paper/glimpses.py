@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..models.glimpses import ConvNet, FaceConvNet, GlimpseNet, GlimpseSignals
 from ..tasks import mnist
 from ..tasks.faces import sets
-from ..tasks.glimpses import Schedule, make_schedule, shift
+from ..tasks.glimpses import Schedule, make_schedule, translate
 from ..training import supervised
 from ..training.runs import RunFolder
 from ..training.supervised import ChooseBy, Examples, Measured, Recipe
@@ -20,7 +20,7 @@ from . import run
 
 TASK = "glimpses"
 Signal = Literal["store", "wipe", "read", "integrate"]
-Model = Literal["irnn", "lstm", "convnet", "fast-weights", "norm-rnn", "linear"]
+Model = Literal["irnn", "lstm", "convnet", "fast-weights", "ln-rnn", "linear"]
 Data = Literal["mnist", "fashion-mnist", "rendered", "rendered-20", "multipie", "fer", "fer+"]
 
 
@@ -49,53 +49,54 @@ class Glimpses:
 
     choose_by: ClassVar[ChooseBy] = "error"
     model: Model = "fast-weights"
-    """The net; "norm-rnn" is fast weights without fast weights: a layer-normed RNN with the integration matrix;
-    "linear" is a linear classifier of all pixels."""
+    """The net; "ln-rnn" is fast weights without fast weights, "linear" a linear classifier of all pixels."""
     units: int = 100
-    """Its size: recurrent units, or features of each layer; the linear one has none."""
+    """Recurrent units of the net, or features of each layer; the linear one has none."""
     data: Data = "mnist"
     """The images: digits, clothes, or faces."""
     examples: int = 0
-    """Training images; 0: all."""
-    shift: int = 0
-    """Move training images by up to so many pixels, at random."""
+    """Train on so many images; 0: all."""
+    translation: int = 0
+    """Random translation of training images, by up to so many pixels; 0: none."""
     order: Literal["return", "once", "three levels"] = "return"
-    """Where to look: 24 glimpses; 20, not coming back to the quadrants; 26, all of the image first and last."""
+    """24 glimpses; 20, which do not come back to the quadrants; 26, which see the whole image first and last."""
     input_range: float = 0.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
     decay: float = 0.95
-    """Fast weights: λ."""
+    """For fast weights: λ, how much of the memory is left after a step."""
     rate: float = 0.5
-    """Fast weights: η."""
+    """For fast weights: η, how strongly a step is written."""
     inner_steps: int = 1
-    """Fast weights: S."""
+    """For fast weights: S, steps of the inner loop."""
     settling: Literal["sustained", "identity"] = "sustained"
-    """Fast weights: the paper's method 1 or 2 of settling."""
-    obeys: tuple[Signal, ...] = ("store", "wipe", "read", "integrate")
-    """Fast weights: which signals it obeys. Without store it writes always; without read it reads always."""
+    """For fast weights: the paper's method 1 ("sustained") or 2 ("identity") of settling."""
+    control_signals: tuple[Signal, ...] = ("store", "wipe", "read", "integrate")
+    """For fast weights: the control signals. Without store every state is written, without read every step reads."""
     training: Recipe = field(default_factory=lambda: Recipe(lr=3e-3, schedule="warm-cosine"))
-    """How to train."""
+    """How to train the net."""
     seed: int = 0
-    """Of the initial weights, of the order of the examples and of the shifts; the split is always the same."""
+    """The seed of the initial weights, of the order of the examples and of their translations, not of the split."""
 
     def __post_init__(self) -> None:
-        for name, least in (("units", 1), ("examples", 0), ("shift", 0), ("seed", 0)):
+        for name, least in (("units", 1), ("examples", 0), ("translation", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.data not in IMAGES:
             raise ValueError(f"data must be one of {', '.join(IMAGES)}; got {self.data!r}")
-        if self.shift >= self.images.size:
-            raise ValueError(f"shift must be below the size of the images, {self.images.size}; got {self.shift}")
+        if self.translation >= self.images.size:
+            raise ValueError(
+                f"translation must be below the size of the images, {self.images.size}; got {self.translation}"
+            )
         if not 0 <= self.input_range < math.inf:
             raise ValueError(f"input_range must be at least 0 and finite, got {self.input_range}")
-        object.__setattr__(self, "obeys", tuple(self.obeys))  # JSON knows no tuples
-        for signal in self.obeys:
+        object.__setattr__(self, "control_signals", tuple(self.control_signals))  # JSON knows no tuples
+        for signal in self.control_signals:
             if signal not in get_args(Signal):
-                raise ValueError(f"obeys must be of {', '.join(get_args(Signal))}; got {signal!r}")
+                raise ValueError(f"control_signals must be of {', '.join(get_args(Signal))}; got {signal!r}")
 
     def settings(self) -> dict[str, Any]:
         """As plain values: what makes this run this run."""
-        values = dataclasses.asdict(self) | {"obeys": list(self.obeys)}
+        values = dataclasses.asdict(self) | {"control_signals": list(self.control_signals)}
         return {"task": TASK, **values.pop("training"), **values}
 
     @property
@@ -118,11 +119,11 @@ class Glimpses:
             convnet = kind(self.units, patch=self.images.patch, classes=self.images.classes)
             return Looking(convnet, None, self)
         schedule = self.make_schedule()
-        core, options, obeys = self.model, None, self.obeys
+        core, options, control_signals = self.model, None, self.control_signals
         if self.model == "fast-weights":
             options = {name: getattr(self, name) for name in ("decay", "rate", "inner_steps", "settling")}
-        elif self.model == "norm-rnn":
-            core, options, obeys = "fast-weights", {"inner_steps": 0, "normalize_start": True}, ("integrate",)
+        elif self.model == "ln-rnn":
+            core, options, control_signals = "fast-weights", {"inner_steps": 0, "normalize_start": True}, ("integrate",)
         net = GlimpseNet(
             core,
             self.units,
@@ -131,7 +132,7 @@ class Glimpses:
             classes=self.images.classes,
             input_range=self.input_range,
             options=options,
-            obeys=obeys,
+            control_signals=control_signals,
         )
         return Looking(net, schedule, self)
 
@@ -145,7 +146,7 @@ class Glimpses:
 
 
 class Looking(nn.Module):
-    """A net that is shown images as they are, (B, n, n) of bytes: shifted while it trains, then glimpse by glimpse.
+    """A net that takes images (B, n, n) of bytes: augmented while it trains, then read glimpse by glimpse.
 
     Faces have their brightness and contrast evened out, each image for itself; digits are taken as they are.
 
@@ -156,7 +157,7 @@ class Looking(nn.Module):
 
     def __init__(self, net: nn.Module, schedule: Schedule | None, config: Glimpses) -> None:
         super().__init__()
-        self.net, self.schedule, self.most, self.settings = net, schedule, config.shift, config.settings()
+        self.net, self.schedule, self.most, self.settings = net, schedule, config.translation, config.settings()
         self.evened = config.data not in mnist.SOURCES
 
     def forward(self, images: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ class Looking(nn.Module):
             spread, mean = torch.std_mean(seen, (1, 2), keepdim=True)
             seen = (seen - mean) / spread.clamp(min=1e-3)
         if self.training:
-            seen = shift(seen, self.most)
+            seen = translate(seen, self.most)
         return seen if self.schedule is None else self.schedule.look(seen)
 
 
@@ -201,8 +202,8 @@ class Retrieved(NamedTuple):
 @torch.no_grad()
 def retrieved(net: Looking, images: Tensor) -> Retrieved:
     """What each glimpse that reads the memory got from those that were stored in it."""
-    if net.schedule is None or not isinstance(net.net, GlimpseNet) or "store" not in net.net.obeys:
-        raise ValueError("net must be one of fast weights that stores where it is told to")
+    if net.schedule is None or not isinstance(net.net, GlimpseNet) or "store" not in net.net.control_signals:
+        raise ValueError("net must be one of fast weights with the control signal 'store'")
     attention = net.net.trace(net.look(images)).attention[0, :, -1]  # (T, B, T)
     stored = [place for place, glimpse in enumerate(net.schedule.glimpses) if glimpse.store]
     reading = [place for place, glimpse in enumerate(net.schedule.glimpses) if glimpse.integrate]

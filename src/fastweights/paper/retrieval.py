@@ -23,11 +23,11 @@ TASK = "retrieval"
 class Retrieval:
     """One training run of associative retrieval."""
 
-    choose_by: ClassVar[ChooseBy] = "loss"  # on the floor, errors are all alike
+    choose_by: ClassVar[ChooseBy] = "loss"  # at the no-retrieval baseline, errors are all alike
     core: Literal["irnn", "lstm", "a-lstm", "fast-weights"] = "fast-weights"
-    """The recurrent core."""
+    """The recurrent core of the net."""
     units: int = 50
-    """Its size."""
+    """Units of the recurrent core."""
     pairs: int = 4
     """Letter-digit pairs in a string (the paper: 4)."""
     separators: int = 2
@@ -39,21 +39,21 @@ class Retrieval:
     input_range: float = 1.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
     decay: float = 0.9
-    """Fast weights: λ."""
+    """For fast weights: λ, how much of the memory is left after a step."""
     rate: float = 0.5
-    """Fast weights: η."""
+    """For fast weights: η, how strongly a step is written."""
     inner_steps: int = 1
-    """Fast weights: S."""
+    """For fast weights: S, steps of the inner loop."""
     layer_norm: bool = True
-    """Fast weights: layer normalisation in the inner loop."""
+    """For fast weights: normalise the layer in the inner loop."""
     normalize_start: bool = False
-    """Fast weights: normalise h_0 as well."""
+    """For fast weights: normalise h_0 as well."""
     settling: Literal["sustained", "identity"] = "sustained"
-    """Fast weights: the paper's method 1 or 2 of settling."""
+    """For fast weights: the paper's method 1 ("sustained") or 2 ("identity") of settling."""
     training: Recipe = field(default_factory=Recipe)
-    """How to train."""
+    """How to train the net."""
     seed: int = 0
-    """Of the initial weights and of the order of the examples; the data are always the same."""
+    """The seed of the initial weights and of the order of the examples; the data are always the same."""
 
     def __post_init__(self) -> None:
         letters = task.MOST_PAIRS
@@ -123,10 +123,10 @@ def evaluate(folder: RunFolder, name: str = "test") -> Evaluation:
 
 
 class Answer(NamedTuple):
-    """What a net says to a string."""
+    """A net's answer to a string."""
 
     digit: int
-    chances: Tensor  # (10,)
+    probabilities: Tensor  # (10,)
     right: int
     attention: Tensor | None  # (T, S, T): what inner step s of step t paid to step τ; only fast weights have it
 
@@ -138,7 +138,7 @@ def ask(net: RetrievalNet, strings: Sequence[str]) -> list[Answer]:
     for string in strings:
         question = task.parse(string)
         tokens = question.tokens.unsqueeze(0)
-        chances = net(tokens).softmax(1)[0]
+        probabilities = net(tokens).softmax(1)[0]
         attention = net.trace(tokens).attention[0, :, :, 0] if net.settings["core"] == "fast-weights" else None
-        answers.append(Answer(int(chances.argmax()), chances, question.answer, attention))
+        answers.append(Answer(int(probabilities.argmax()), probabilities, question.answer, attention))
     return answers

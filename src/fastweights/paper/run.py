@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
+from ..base.files import BadFileError
+from ..base.progress import Progress
 from ..training import supervised
-from ..training.files import BadFileError
-from ..training.progress import Progress
 from ..training.runs import RunFolder
 from ..training.supervised import ChooseBy, Examples, Recipe
 
@@ -47,7 +47,7 @@ def train(
     test: bool = True,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any] | None:
     """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
     the test set is not even made.
@@ -65,16 +65,16 @@ def train(
             until=until,
             curves=curves,
             checkpoint_seconds=checkpoint_seconds,
-            tell=tell,
+            report=report,
             facts={"task": settings["task"], "net": net.settings},
         )
 
 
 def train_on_validation(
-    config: Config, path: Path, command: str, tell: Callable[[Progress], None]
+    config: Config, path: Path, command: str, report: Callable[[Progress], None]
 ) -> dict[str, float | None]:
     """One trial; the test set is not looked at."""
-    result = train(config, path, command, test=False, tell=tell) or {}
+    result = train(config, path, command, test=False, report=report) or {}
     value = result.get(f"validation_{config.choose_by}")
     return {"value": math.inf if value is None else value, "validation_error": result.get("validation_error")}
 
@@ -82,13 +82,13 @@ def train_on_validation(
 C = TypeVar("C")
 
 
-def with_knobs(config: Any, setting: Mapping[str, Any]) -> Any:
+def with_hyperparameters(config: Any, setting: Mapping[str, Any]) -> Any:
     """A run with other settings of it, or of its recipe; a ValueError that names those there are, if there is none."""
     of_run = {field.name for field in dataclasses.fields(config)} - {"training"}
     of_recipe = {field.name for field in dataclasses.fields(config.training)}
     for name, value in setting.items():
         if name not in of_run | of_recipe:
-            raise ValueError(f"there is no knob {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
+            raise ValueError(f"there is no hyperparameter {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
         there = getattr(config if name in of_run else config.training, name)
         fits = isinstance(value, int | float) if isinstance(there, float) else isinstance(value, type(there))
         if not fits or isinstance(value, bool) != isinstance(there, bool):
@@ -104,8 +104,12 @@ def load_config(folder: RunFolder, task: str, kind: Callable[..., C], recipe: An
     found = settings.pop("task", None)
     if found != task:
         raise ValueError(f"{folder.path} is a run of {found!r}, not of {task!r}")
-    of_recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(recipe)}
-    return kind(**settings, training=recipe(**of_recipe))
+    try:
+        of_recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(recipe)}
+        return kind(**settings, training=recipe(**of_recipe))
+    except (KeyError, TypeError, ValueError) as error:
+        path = folder.path / "config.json"
+        raise BadFileError(f"{path} is of another version of fastweights: its settings do not fit ({error})") from error
 
 
 def load_best(net: nn.Module, folder: RunFolder) -> None:

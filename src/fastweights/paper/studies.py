@@ -1,25 +1,22 @@
-"""Searches of one's own: any knob of a run of any experiment, by a grid, at random or by TPE; how they are shown."""
+"""Searches of one's own over any hyperparameters of a run, by a grid, at random or by TPE; how they are shown."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from ..report import pages, tables
+from ..report import pages
 from ..training import search
-from ..training.files import write_json
 from ..training.runs import without_passwords
-from ..training.search import Plan, Sampler, Tried, parse_knob, storage_of
+from ..training.search import Plan, Sampler, Tried, parse_hyperparameter, storage_of
 from ..training.workers import Job, Workers
-from .cells import write_page
-from .run import with_knobs
+from .reports import Report
+from .run import with_hyperparameters
 
 
-def make_plan(sampler: Sampler, knobs: Sequence[str], trials: int, prune: bool) -> Plan:
-    """A plan, from knobs as people write them."""
-    return Plan(tuple(map(parse_knob, knobs)), sampler, trials, prune)
+def make_plan(sampler: Sampler, hyperparameters: Sequence[str], trials: int, prune: bool) -> Plan:
+    """A plan, from hyperparameters as people write them."""
+    return Plan(tuple(map(parse_hyperparameter, hyperparameters)), sampler, trials, prune)
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -40,21 +37,26 @@ def run(
     command: str,
     function: Callable[..., dict[str, Any]],
 ) -> dict[str, str]:
-    """Search for the knobs of a run in a study of this name, new or begun; what failed.
+    """Search for the hyperparameters of a run in a study of this name, new or begun; what failed.
 
     Args:
-        config: the run whose knobs are turned.
+        config: the run whose hyperparameters are varied.
         storage: the study's data base; None: the one beside the runs.
-        function: runs a trial, and gives what is to be small as "value".
+        function: runs a trial, and gives what is minimised as "value".
     """
-    for setting in plan.settings() or [{knob.name: (knob.values or (knob.low,))[0] for knob in plan.knobs}]:
-        with_knobs(config, setting)  # which says what is wrong, before anything starts
-    searched = {knob.name for knob in plan.knobs}
+    for setting in plan.settings() or [
+        {
+            hyperparameter.name: (hyperparameter.values or (hyperparameter.low,))[0]
+            for hyperparameter in plan.hyperparameters
+        }
+    ]:
+        with_hyperparameters(config, setting)  # which says what is wrong, before anything starts
+    searched = {hyperparameter.name for hyperparameter in plan.hyperparameters}
     fixed = {key: value for key, value in config.settings().items() if key not in searched}
     study = search.open_study(name, storage or storage_of(runs), plan, fixed)
 
     def make_job(trial: str, setting: dict[str, Any], path: Path) -> Job:
-        arguments = {"config": with_knobs(config, setting), "path": path, "command": command}
+        arguments = {"config": with_hyperparameters(config, setting), "path": path, "command": command}
         return Job(trial, function, arguments)
 
     return search.run(study, plan, runs / "studies" / name, make_job, workers, describe).failures
@@ -64,14 +66,14 @@ def record(name: str, runs: Path, tried: Sequence[tuple[float | None, dict[str, 
     """Put the trials of a search of the paper's into a study.
 
     Args:
-        tried: what was to be small, None if it diverged, and the setting; of those with the same setting, the last.
+        tried: what was minimised, None if it diverged, and the setting; of those with the same setting, the last.
     """
     last = {search.name_of(setting): Tried(math.inf if value is None else value, setting) for value, setting in tried}
     search.record(name, storage_of(runs), list(last.values()))
 
 
-def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = ()) -> list[str]:
-    """Print the best trials of studies, and write a page of each with what the knobs are worth; their names.
+def show(storage: str | None, to: Report, names: Sequence[str] = ()) -> list[str]:
+    """Print the best trials of studies, and write a page of each with the hyperparameters' importance; their names.
 
     Args:
         storage: their data base; None: the one beside the runs.
@@ -79,7 +81,7 @@ def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = 
     """
     from ..report import figures  # which is slow to load
 
-    storage = storage or storage_of(runs)
+    storage, folder = storage or storage_of(to.runs), to.folder("studies")
     studies = {study.study_name: study for study in search.load_studies(storage)}
     for name in names:
         if name not in studies:
@@ -93,18 +95,18 @@ def show(storage: str | None, runs: Path, results: Path, names: Sequence[str] = 
         header = ("value", *trials[0].setting)
         body = [(f"{value:.5f}", *map(_text, setting.values())) for value, setting in trials]
         title = f"Study {name}: {len(trials)} trials"
-        Console().print(tables.terminal(title, header, body[:5], "The five best; the value is to be small."))
-        write_json(results / f"search-{_plain(name)}.json", [trial._asdict() for trial in trials])
-        sections = [pages.Section("Trials", "The best first. The value is to be small.", header, body)]
+        to.show(title, header, body[:5], "The five best. Lower values are better.")
+        sections = [pages.Section("Trials", "The best first. Lower values are better.", header, body)]
         if len(trials) > 1:
-            picture = figures.save(figures.parallel(trials), results / f"search-{_plain(name)}-trials.png")[0]
+            picture = figures.save(figures.parallel(trials), folder / f"search-{_plain(name)}-trials.png")[0]
             sections.append(pages.Section("All trials", "A line for each; the darker, the better.", figure=picture))
             worth = search.importances(studies[name])
             if worth:
-                picture = figures.save(figures.bars(worth), results / f"search-{_plain(name)}-knobs.png")[0]
-                text = "How much of what parts the best trials from the others each knob has (PED-ANOVA)."
-                sections.append(pages.Section("What each knob is worth", text, figure=picture))
-        write_page(f"Search: {name}", sections, results, f"search-{_plain(name)}")
+                picture = figures.save(figures.bars(worth), folder / f"search-{_plain(name)}-hyperparameters.png")[0]
+                text = "How much each hyperparameter has to do with being among the best trials (PED-ANOVA)."
+                sections.append(pages.Section("Importance of the hyperparameters", text, figure=picture))
+        entries = [trial._asdict() for trial in trials]
+        to.write("studies", f"Search: {name}", sections, entries, f"search-{_plain(name)}")
     return list(names or studies)
 
 

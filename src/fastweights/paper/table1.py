@@ -2,21 +2,19 @@
 
 import dataclasses
 import itertools
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from ..models.cores import CORES
 from ..report import pages, tables
-from ..tasks.retrieval import floor_error, floor_loss
-from ..training.files import write_json
+from ..report.style import name_of
+from ..tasks.retrieval import baseline_error, baseline_loss
 from ..training.supervised import Recipe
 from ..training.workers import Workers
-from .cells import Cell, Planned, Search, curves, entry, finished, train_all, with_published, write_page
+from .cells import Cell, Planned, Search, curves, entry, finished, train_all
+from .reports import Report, commands_of
 from .retrieval import Retrieval
 
 SIZES = (20, 50, 100)
@@ -27,11 +25,15 @@ PAPER = {  # test error, %
     "fast-weights": (1.81, 0.0, 0.0),
 }
 RECIPES = ("tuned", "literal")
+THRESHOLDS = (0.5, 0.1, 0.01)  # of the validation error
+QUICK_EPOCHS = 15
 CURVES = ("updates", "validation_error", "test_loss")  # of the cells with 50 units
 SEEDS = {20: 5, 50: 3, 100: 3}
 EPOCHS = {20: 200, 50: 100, 100: 60}
 PATIENCE = {20: 40, 50: 20, 100: 20}
-LITERAL_PATIENCE = 40  # for all sizes: more of these runs are on the floor, and none is to be given up too early
+LITERAL_PATIENCE = (
+    40  # for all sizes: more of these runs stay at the no-retrieval baseline, and none is to be given up too early
+)
 
 
 CELLS = tuple(Cell(core, units) for units in SIZES for core in CORES)
@@ -44,7 +46,7 @@ def paper_error(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the search chooses."""
+    """The hyperparameters that the search selects."""
 
     lr: float
     input_range: float
@@ -54,7 +56,7 @@ class Setting:
         return f"lr-{self.lr:g},range-{self.input_range:g},clip-{self.clip:g}"
 
 
-# What `search` chose for each cell, on the validation set.
+# The selected hyperparameters of each cell, on the validation set.
 TUNED = {
     "fast-weights/20": Setting(lr=3e-4, input_range=0.1, clip=0.5),
     "fast-weights/50": Setting(lr=3e-4, input_range=0.3, clip=5.0),
@@ -71,7 +73,7 @@ TUNED = {
 }
 
 # The search's grid, the same for every cell. Every setting is trained for RUNGS[0] epochs; the KEEP with the lowest
-# validation loss go on to RUNGS[1] epochs, where the best is chosen.
+# validation loss go on to RUNGS[1] epochs, where the best is selected.
 GRID = tuple(Setting(*values) for values in itertools.product((3e-4, 1e-3, 3e-3), (0.1, 0.3, 1.0), (0.5, 5.0)))
 RUNGS = (10, 30)
 KEEP = 4
@@ -118,14 +120,14 @@ def search(runs: Path) -> Search:
     return Search(runs / "search-table1", trials, RUNGS, KEEP)
 
 
-def chosen(runs: Path) -> dict[str, dict[str, Any]]:
-    """What the search tried and chose, cell by cell: what `results/table1-search.json` has."""
+def selected(runs: Path) -> dict[str, dict[str, Any]]:
+    """What the search tried and selected, cell by cell: what `results/table1-search.json` has."""
     found, settings = {}, {str(setting): dataclasses.asdict(setting) for setting in GRID}
     for cell in CELLS:
         trials = [settings[trial.pop("trial")] | trial for trial in search(runs).found(cell)]
         if trials:
             last = search(runs).best(cell, RUNGS[-1])
-            found[str(cell)] = {"chosen": settings[last[0]] if last else None, "trials": trials}
+            found[str(cell)] = {"selected": settings[last[0]] if last else None, "trials": trials}
     return found
 
 
@@ -139,7 +141,7 @@ def reproduce(
     seeds: int | None = None,
     epochs: int | None = None,
 ) -> dict[str, str]:
-    """Train the cells, each with its seeds, into run folders that `collect` reads; what failed.
+    """Train the cells, each with its seeds, into run folders that `report` reads; what failed.
 
     Args:
         seeds: how many; None: as many as in the published table.
@@ -162,7 +164,7 @@ def reproduce(
 
 def experiment(recipe: str, epochs: int | None = None) -> str:
     """The name of its folder of runs."""
-    return f"table1-{recipe}" if epochs is None else f"table1-{recipe}-{epochs}-epochs"
+    return f"table1/{recipe}" if epochs is None else f"table1-quick/{recipe}"
 
 
 def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str, Any]]:
@@ -175,13 +177,7 @@ def collect(runs: Path, recipe: str, epochs: int | None = None) -> list[dict[str
     ]
 
 
-def published(runs: Path, results: Path, epochs: int | None = None) -> list[dict[str, Any]]:
-    """What `results/table1.json` is to have: the cells whose runs are here, and those that were run elsewhere."""
-    found = [each for recipe in RECIPES for each in collect(runs, recipe, epochs)]
-    return with_published(results / "table1.json", found, _place)
-
-
-def _place(entry: dict[str, Any]) -> tuple[int, int]:
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
     return RECIPES.index(entry["recipe"]), CELLS.index(Cell(entry["model"], entry["units"]))
 
 
@@ -190,30 +186,53 @@ def with_50_units(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]
     return {each["model"]: each for each in entries if (each["units"], each["recipe"]) == (50, "tuned")}
 
 
-def publish(runs: Path, results: Path, epochs: int | None = None) -> bool:
-    """Show what is finished, and write `table1.json`, a page and the figure of it; whether there was anything."""
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page and the figure of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    if not any(collect(runs, recipe, epochs) for recipe in RECIPES):
-        print(f"fastweights: no finished runs of Table 1 in {runs}: fastweights reproduce table1", file=sys.stderr)
+    found = [each for recipe in RECIPES for each in collect(to.runs, recipe, QUICK_EPOCHS if to.quick else None)]
+    entries = to.entries("table1", found, _place)
+    if not entries:
         return False
-    entries = published(runs, results, epochs)
-    floor = float(floor_error())
-    caption = f"Test error in %. Without any retrieval: {100 * floor:.2f}. {tables.LEGEND}"
-    title = "Table 1: associative retrieval"
-    Console().print(tables.terminal(title, tables.HEADER, tables.rows(entries), caption))
-    write_json(results / "table1.json", entries)
-    text = caption if epochs is None else f"{caption} A quick look: {epochs} epochs, far from the published ones."
-    commands = sorted({found["command"] for found in entries})
-    sections = [pages.Section("Test error", text, tables.HEADER, tables.rows(entries), commands=commands)]
-    shown, picture = with_50_units(entries), results / "table1-curves.png"
+    caption = f"Test error in %. No-retrieval baseline: {100 * float(baseline_error()):.2f}. {tables.LEGEND}"
+    title, rows = "Table 1: associative retrieval", tables.rows(entries)
+    to.show(title, tables.HEADER, rows, caption)
+    sections = [pages.Section("Test error", caption, tables.HEADER, rows, commands=commands_of(entries))]
+    shown = with_50_units(to.drawn(entries))
     groups = curves(shown, "test_loss")
     if groups.keys() == shown.keys() != set():
         figure = figures.curves(groups, "test log-likelihood", scale=-1)
-        figure.axes[0].axhline(-floor_loss(), color="grey", linestyle=":", label="without any retrieval")
-        figure = figures.finish(figure, "Associative retrieval, 50 recurrent units")
-        figures.save(figure, picture)
-    if picture.exists():
+        figure.axes[0].axhline(-baseline_loss(), color="grey", linestyle=":", label="no-retrieval baseline")
+        picture = figures.save(figures.finish(figure), to.folder("table1") / "table1-curves.png")[0]
         sections.append(pages.Section("Test log-likelihood while training, 50 units", figure=picture))
-    write_page(title, sections, results, "table1")
+    body = convergence(shown)
+    if body:
+        header = ("model", *(f"updates to {threshold:.0%} error" for threshold in THRESHOLDS))
+        heading = "Updates until the validation error is as low, 50 units"
+        sections.append(pages.Section(heading, header=header, rows=body))
+    to.write("table1", title, sections, entries)
     return True
+
+
+def convergence(entries: Mapping[str, dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row per core that has curves: the least and the most updates that its seeds needed to each threshold."""
+    rows, errors, updates = [], curves(entries, "validation_error"), curves(entries, "updates")
+    for core, runs in errors.items():
+        row = [name_of(core)]
+        for threshold in THRESHOLDS:
+            needed = [updates_to(run, at, threshold) for run, at in zip(runs, updates[core], strict=True)]
+            reached = sorted(each for each in needed if each is not None)
+            never = len(needed) - len(reached)
+            span = f"{reached[0]:,} to {reached[-1]:,}" if reached else ""
+            row.append(", ".join(filter(None, (span, f"never in {never} of {len(needed)}" if never else ""))))
+        rows.append(tuple(row))
+    return rows
+
+
+def updates_to(errors: Sequence[float], updates: Sequence[float], threshold: float) -> float | None:
+    """After how many updates the validation error of a run was first at or below the threshold; None: never.
+
+    >>> updates_to([0.4, 0.1], [10, 20], 0.1)
+    20
+    """
+    return next((at for at, error in zip(updates, errors, strict=True) if error <= threshold), None)

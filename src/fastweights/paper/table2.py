@@ -1,16 +1,12 @@
-"""Table 2: MNIST by glimpses, with four models of three sizes, trained on images as they are and on shifted ones."""
+"""Table 2: MNIST by glimpses, with four models of three sizes, trained on images as they are and augmented."""
 
 import dataclasses
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..report import pages, tables
 from ..tasks import mnist
-from ..training.files import write_json
 from ..training.supervised import Recipe
 from ..training.workers import Workers
 from .cells import (
@@ -24,9 +20,9 @@ from .cells import (
     rates_found,
     summary,
     train_all,
-    write_page,
 )
 from .glimpses import Glimpses, load_net, retrieved
+from .reports import Report, commands_of
 
 SIZES = (50, 100, 200)
 PAPER = {  # test error, %
@@ -36,9 +32,9 @@ PAPER = {  # test error, %
     "fast-weights": (7.21, 1.30, 0.85),
 }
 # The last is not in the paper: what is left of fast weights without the fast weights.
-MODELS = (*PAPER, "norm-rnn")
+MODELS = (*PAPER, "ln-rnn")
 CELLS = tuple(Cell(model, units) for units in SIZES for model in MODELS)
-RECIPES = {"plain": 0, "shifted": 2}  # pixels that training images are shifted by, at most
+RECIPES = {"plain": 0, "augmented": 2}  # pixels: the largest random translation of training images
 EPOCHS, SEEDS = 20, 3
 CURVES = 100  # the units whose curves are shown
 
@@ -46,47 +42,47 @@ CURVES = 100  # the units whose curves are shown
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 SEARCH_EPOCHS, SEARCH_SEED = 6, 1000
 
-# Said beside the table: the search that all models share does not have these.
+# Printed beside the table: the search that all models share does not have these.
 SETTLED = (
     "Of fast weights, λ = 0.95 and η = 0.05 were settled before the search, in five single runs that showed test "
     "errors, too; what η = 0.5 is worth is among the ablations."
 )
 
-# What `search` chose, on the validation set, by recipe and cell.
+# Selected learning rates, on the validation set, by recipe and cell.
 TUNED: dict[str, dict[str, float]] = {
     "plain": {
         "irnn/50": 1e-2,
         "lstm/50": 1e-2,
         "convnet/50": 1e-2,
         "fast-weights/50": 1e-2,
-        "norm-rnn/50": 1e-2,
+        "ln-rnn/50": 1e-2,
         "irnn/100": 3e-3,
         "lstm/100": 1e-2,
         "convnet/100": 1e-2,
         "fast-weights/100": 1e-2,
-        "norm-rnn/100": 1e-3,
+        "ln-rnn/100": 1e-3,
         "irnn/200": 3e-3,
         "lstm/200": 1e-2,
         "convnet/200": 3e-3,
         "fast-weights/200": 3e-3,
-        "norm-rnn/200": 1e-3,
+        "ln-rnn/200": 1e-3,
     },
-    "shifted": {
+    "augmented": {
         "irnn/50": 1e-2,
         "lstm/50": 1e-2,
         "convnet/50": 1e-2,
         "fast-weights/50": 1e-2,
-        "norm-rnn/50": 3e-3,
+        "ln-rnn/50": 3e-3,
         "irnn/100": 3e-3,
         "lstm/100": 1e-2,
         "convnet/100": 3e-3,
         "fast-weights/100": 3e-3,
-        "norm-rnn/100": 1e-3,
+        "ln-rnn/100": 1e-3,
         "irnn/200": 3e-3,
         "lstm/200": 1e-2,
         "convnet/200": 3e-3,
         "fast-weights/200": 3e-3,
-        "norm-rnn/200": 1e-3,
+        "ln-rnn/200": 1e-3,
     },
 }
 
@@ -94,12 +90,13 @@ QUICK = {"epochs": 4, "examples": 10_000, "lr": 3e-3}
 QUICK_CELLS = tuple(f"{model}/50" for model in PAPER)
 
 # What each part is worth, with fast weights of 100 units: what differs from the table's.
+BASE = "as in the table"
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "as in the table": {},
-    "writes every state": {"obeys": ("wipe", "read", "integrate")},
-    "keeps its state where it stores": {"obeys": ("store", "read", "integrate")},
-    "reads at every glimpse": {"obeys": ("store", "wipe", "integrate")},
-    "no integration matrix": {"obeys": ("store", "wipe", "read")},
+    BASE: {},
+    "writes every state": {"control_signals": ("wipe", "read", "integrate")},
+    "keeps its state where it stores": {"control_signals": ("store", "read", "integrate")},
+    "reads at every glimpse": {"control_signals": ("store", "wipe", "integrate")},
+    "no integration matrix": {"control_signals": ("store", "wipe", "read")},
     "20 glimpses": {"order": "once"},
     "three levels": {"order": "three levels"},
     "settles by method 2": {"settling": "identity"},
@@ -119,7 +116,7 @@ def config(cell: Cell, recipe: str, lr: float, seed: int, epochs: int | None = N
     return Glimpses(
         model=cell.model,  # type: ignore[arg-type]
         units=cell.units,
-        shift=RECIPES[recipe],
+        translation=RECIPES[recipe],
         rate=0.05,
         training=Recipe(lr=lr, epochs=epochs or EPOCHS, schedule="warm-cosine"),
         seed=seed,
@@ -135,14 +132,14 @@ def search(runs: Path, recipe: str) -> Search:
     return rate_search(runs / f"search-table2-{recipe}", LEARNING_RATES, SEARCH_EPOCHS, make)
 
 
-def chosen(runs: Path) -> dict[str, dict[str, Any]]:
-    """What the search tried and chose, by recipe and cell: what `results/table2-search.json` has."""
+def selected(runs: Path) -> dict[str, dict[str, Any]]:
+    """What the search tried and selected, by recipe and cell: what `results/table2-search.json` has."""
     found = {recipe: rates_found(search(runs, recipe), LEARNING_RATES, CELLS) for recipe in RECIPES}
     return {recipe: cells for recipe, cells in found.items() if cells}
 
 
 def tuned(cell: Cell, recipe: str) -> float:
-    """The learning rate that the search chose."""
+    """The selected learning rate."""
     if str(cell) not in TUNED[recipe]:
         raise ValueError(f"{cell} has not been tuned for {recipe!r} images yet: fastweights search table2")
     return TUNED[recipe][str(cell)]
@@ -158,7 +155,7 @@ def reproduce(
     seeds: int,
     quick: bool,
 ) -> dict[str, str]:
-    """Train the cells, each with its seeds, into run folders that `publish` reads; what failed.
+    """Train the cells, each with its seeds, into run folders that `report` reads; what failed.
 
     Args:
         quick: few epochs with few images, for a look; such runs have folders of their own.
@@ -181,16 +178,19 @@ def reproduce(
 
 def experiment(recipe: str, quick: bool = False) -> str:
     """The name of its folder of runs."""
-    return f"table2-{recipe}-quick" if quick else f"table2-{recipe}"
+    return f"table2-quick/{recipe}" if quick else f"table2/{recipe}"
 
 
-def reproduce_ablations(runs: Path, workers: Workers, command: str) -> dict[str, str]:
-    """Train fast weights with one part changed at a time; what failed."""
+def reproduce_ablations(changes: Sequence[str], runs: Path, workers: Workers, command: str) -> dict[str, str]:
+    """Train fast weights with these changes, or with each if none is named; what failed."""
+    for change in changes:
+        if change not in ABLATIONS:
+            raise ValueError(f"changes must be some of {', '.join(map(repr, ABLATIONS))}; got {change!r}")
     cell = Cell("fast-weights", CURVES)
     plan = []
-    for name, knobs in ABLATIONS.items():
+    for name in changes or ABLATIONS:
         for seed in range(SEEDS):
-            run = dataclasses.replace(config(cell, "plain", tuned(cell, "plain"), seed), **knobs)
+            run = dataclasses.replace(config(cell, "plain", tuned(cell, "plain"), seed), **ABLATIONS[name])
             plan.append(Planned(f"{name}, seed {seed}", run, ablation_folder(runs, name) / f"seed-{seed}"))
     return train_all(plan, workers, command)
 
@@ -199,7 +199,7 @@ def ablation_folder(runs: Path, name: str) -> Path:
     """Where its seeds are."""
     if not ABLATIONS[name]:
         return runs / experiment("plain") / Cell("fast-weights", CURVES).folder
-    return runs / "table2-ablations" / name.replace(" ", "-")
+    return runs / "glimpses-ablations" / name.replace(" ", "-")
 
 
 def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
@@ -212,71 +212,94 @@ def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def publish(runs: Path, results: Path, quick: bool = False) -> bool:
-    """Show what is finished, and write `table2.json`, a page and the figures of it; whether there was anything."""
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page and the figures of it; whether there was anything."""
     from ..report import figures  # which is slow to load
 
-    entries = collect(runs, quick)
+    found = collect(to.runs, to.quick)
+    entries = to.entries("table2", found, _place)
     if not entries:
-        print(f"fastweights: no finished runs of Table 2 in {runs}: fastweights reproduce table2", file=sys.stderr)
         return False
-    title = "Table 2: MNIST by glimpses"
+    title, folder = "Table 2: MNIST by glimpses", to.folder("table2")
     caption = f"Test error in %. {tables.LEGEND} {SETTLED}"
-    text = caption if not quick else f"{caption} A quick look: few images and epochs, far from the published ones."
     sections = []
     for recipe in RECIPES:
-        some = [found for found in entries if found["recipe"] == recipe]
+        some = [each for each in entries if each["recipe"] == recipe]
         if some:
             rows = tables.rows(some, usual=recipe)
-            Console().print(tables.terminal(f"{title}, {recipe} images", tables.HEADER, rows, caption))
-            commands = sorted({found["command"] for found in some})
-            sections.append(pages.Section(f"Test error, {recipe} images", text, tables.HEADER, rows, commands=commands))
-    write_json(results / "table2.json", entries)
+            to.show(f"{title}, {recipe} images", tables.HEADER, rows, caption)
+            heading = f"Test error, {recipe} images"
+            sections.append(pages.Section(heading, caption, tables.HEADER, rows, commands=commands_of(some)))
     for recipe in RECIPES:
-        units = 50 if quick else CURVES
-        shown = {each["model"]: each for each in entries if (each["recipe"], each["units"]) == (recipe, units)}
-        groups = curves(shown, "test_error")
+        units = 50 if to.quick else CURVES
+        some = [each for each in entries if (each["recipe"], each["units"]) == (recipe, units)]
+        groups = curves({each["model"]: each for each in to.drawn(some)}, "test_error")
+        picture = folder / f"table2-{recipe}.png"
         if groups:
             figure = figures.curves(groups, "test error, %", scale=100)
             axes = figure.axes[0]
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter("{x:g}")
-            figure = figures.finish(figure, f"MNIST by glimpses, {units} units, {recipe} images")
-            picture = figures.save(figure, results / f"table2-{recipe}.png")[0]
-            sections.append(pages.Section(f"While training, {units} units, {recipe} images", figure=picture))
-    rows = ablation_rows(runs)
-    if rows and not quick:
-        header = ("fast weights, 100 units, plain images", "test error, mean ± std", "seeds")
-        sections.append(pages.Section("What each part is worth", header=header, rows=rows))
-    best = _example(entries, runs, quick)
+            figures.save(figures.finish(figure), picture)
+        if picture.exists():
+            heading = f"Test error while training, {units} units, {recipe} images"
+            sections.append(pages.Section(heading, figure=picture))
+    best, picture = _example(found, to.runs, to.quick), folder / "table2-retrieved.png"
     if best is not None:
         run, images = finished(best)[0], mnist.split("test", count=6)[0]
-        net, units = load_net(run), run.config["settings"]["units"]
+        net = load_net(run)
         got = retrieved(net, images)
         assert net.schedule is not None
-        figure = figures.retrieved(images.tolist(), net.schedule.glimpses, got.attention.tolist())
-        picture = figures.save(figure, results / "table2-retrieved.png")[0]
+        figures.save(figures.retrieved(images.tolist(), net.schedule.glimpses, got.attention.tolist()), picture)
+    if picture.exists():
         text = (
             "Each quadrant is stored before its details are looked at. Where the net comes back to a quadrant (rows), "
-            "it reads its memory: how strongly each stored quadrant (columns) answers. "
-            f"Fast weights with {units} units, of {best.parent.name}."
+            "it reads its memory: how strongly each stored quadrant (columns) answers. The largest net of fast weights."
         )
         sections.append(pages.Section("What was retrieved from the memory", text, figure=picture))
-    write_page(title, sections, results, "table2")
+    to.write("table2", title, sections, entries)
     return True
 
 
-def ablation_rows(runs: Path) -> list[tuple[str, ...]]:
-    """One row for each ablation that is finished."""
-    rows: list[tuple[str, ...]] = []
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
+    return list(RECIPES).index(entry["recipe"]), CELLS.index(Cell(entry["model"], entry["units"]))
+
+
+def collect_ablations(runs: Path) -> list[dict[str, Any]]:
+    """The ablations whose runs are finished: the entries of `results/glimpses-ablations.json`."""
+    found = []
     for name in ABLATIONS:
         done = finished(ablation_folder(runs, name))
         if done:
-            found = summary(done)
-            error = f"{found['test_error_mean']:.2f} ± {found['test_error_std']:.2f}"
-            rows.append((name, error, str(len(found["seeds"]))))
-    return rows
+            found.append({"change": name, "hyperparameters": ABLATIONS[name], **summary(done)})
+    return found
+
+
+def report_ablations(to: Report) -> bool:
+    """Show the ablations that are finished, and write a page of them; whether there was anything."""
+    found = collect_ablations(to.runs)
+    if [entry["change"] for entry in found] == [BASE]:  # which is of the table itself
+        found = []
+    entries = to.entries("glimpses-ablations", found, lambda entry: list(ABLATIONS).index(entry["change"]))
+    if not entries:
+        return False
+    header = ("what is changed", "test error, mean ± std", "seeds", "source")
+    rows = [
+        (
+            entry["change"],
+            tables.spread(entry["test_error_mean"], entry["test_error_std"], len(entry["seeds"])),
+            tables.seeds_of(entry),
+            entry["source"],
+        )
+        for entry in entries
+    ]
+    title = "MNIST by glimpses: ablations"
+    text = "Test error in %: fast weights with 100 units, plain images, one thing changed at a time."
+    to.show(title, header, rows, text)
+    sections = [pages.Section("Test error", text, header, rows, commands=commands_of(entries))]
+    to.write("glimpses-ablations", title, sections, entries)
+    return True
 
 
 def _example(entries: Sequence[dict[str, Any]], runs: Path, quick: bool) -> Path | None:

@@ -1,22 +1,23 @@
 """Table 3: facial expressions by glimpses, with four models of 200 units, on three kinds of faces."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from ..report import pages, tables
+from ..report.style import name_of
 from ..tasks.faces import sets
 from ..tasks.faces.sets import Faces
-from ..training.files import write_json
 from ..training.supervised import Recipe
 from ..training.workers import Workers
-from .cells import Cell, Planned, Search, entry, finished, rate_search, rates_found, train_all, write_page
+from .cells import Cell, Planned, Search, entry, finished, rate_search, rates_found, train_all
 from .glimpses import Data, Glimpses, load_net
+from .reports import Report, commands_of
 
 UNITS = 200
 PAPER = {"irnn": 81.11, "lstm": 81.32, "convnet": 88.23, "fast-weights": 86.34}  # test accuracy on Multi-PIE, %
@@ -33,7 +34,7 @@ QUICK_EPOCHS = 8
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SEARCH_EPOCHS, SEARCH_SEED = 4, 1000
 
-# What `search` chose, on the validation identities, by data and cell; data that nobody searched take the rendered's.
+# Selected learning rates, on the validation identities, by data and cell; other data take those of the rendered faces.
 TUNED: dict[str, dict[str, float]] = {
     "rendered": {
         "irnn/200": 1e-3,
@@ -67,15 +68,15 @@ def search(runs: Path, data: Data) -> Search:
     return rate_search(runs / f"search-table3-{data}", LEARNING_RATES, SEARCH_EPOCHS, make)
 
 
-def chosen(runs: Path, data: Data) -> dict[str, Any]:
-    """What the search tried and chose, by cell: what `results/table3-search.json` has."""
+def selected(runs: Path, data: Data) -> dict[str, Any]:
+    """What the search tried and selected, by cell: what `results/table3-search.json` has."""
     return rates_found(search(runs, data), LEARNING_RATES, CELLS)
 
 
 def reproduce(
     cells: Sequence[Cell], data: Data, runs: Path, workers: Workers, command: str, *, seeds: int, quick: bool
 ) -> dict[str, str]:
-    """Train the cells, each with its seeds, into run folders that `publish` reads; what failed.
+    """Train the cells, each with its seeds, into run folders that `report` reads; what failed.
 
     Args:
         quick: a few epochs with a learning rate that nobody searched for: a look.
@@ -97,7 +98,7 @@ def reproduce(
 
 def experiment(data: Data) -> str:
     """The name of its folder of runs."""
-    return f"table3-{data}"
+    return f"table3-quick/{data}" if data == QUICK_DATA else f"table3/{data}"
 
 
 def collect(runs: Path, data: Data) -> list[dict[str, Any]]:
@@ -111,18 +112,18 @@ def collect(runs: Path, data: Data) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def answers(net: nn.Module, images: Tensor) -> Tensor:
-    """What a net takes the images for."""
+    """The predicted class of each image."""
     return torch.cat([net(some).argmax(1) for some in images.split(1000)])
 
 
-def confusion(labels: Tensor, said: Tensor, classes: int) -> Tensor:
+def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """How often each class (rows) was taken for each (columns), in percent of it.
 
     >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
     tensor([[ 50.,  50.],
             [  0., 100.]])
     """
-    counts = torch.zeros(classes, classes).index_put((labels, said), torch.tensor(1.0), accumulate=True)
+    counts = torch.zeros(classes, classes).index_put((labels, predicted), torch.tensor(1.0), accumulate=True)
     return 100 * counts / counts.sum(1, keepdim=True).clamp(min=1)
 
 
@@ -136,7 +137,7 @@ def accuracy_by(groups: Tensor, right: Tensor, count: int) -> list[float]:
     return (100 * torch.bincount(groups, right.float(), minlength=count) / totals).tolist()
 
 
-HEADER = ("model", "units", "accuracy", "chosen", "paper", "seeds", "weights", "s/epoch")
+HEADER = tuple("accuracy" if name == "ours" else name for name in tables.HEADER)
 
 
 def rows(entries: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -145,74 +146,83 @@ def rows(entries: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     for (model, units, _, _, _, *rest), each in zip(
         tables.rows(entries, usual=entries[0]["recipe"]), entries, strict=True
     ):
-        ours = f"{100 - each['test_error_mean']:.2f} ± {each['test_error_std']:.2f}"
+        ours = tables.spread(100 - each["test_error_mean"], each["test_error_std"], len(each["seeds"]))
         best = f"{100 - each['test_error_best_validation']:.2f}"
         paper = "" if each["paper"] is None else f"{100 - each['paper']:.2f}"
-        found.append((model, units if model in PAPER else "", ours, best, paper, *rest))
+        found.append((model, units if each["model"] in PAPER else "", ours, best, paper, *rest))
     return found
 
 
-def publish(runs: Path, results: Path, quick: bool = False) -> bool:
-    """Show what is finished, and write `table3.json`, a page and the figures of it; whether there was anything."""
-    data = (QUICK_DATA,) if quick else DATA
-    entries = [found for each in data for found in collect(runs, each)]
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page and the figures of it; whether there was anything."""
+    kinds = (QUICK_DATA,) if to.quick else DATA
+    found = [with_details(each, to.runs) for data in kinds for each in collect(to.runs, data)]
+    entries = to.entries("table3", found, _place)
     if not entries:
-        print(f"fastweights: no finished runs of Table 3 in {runs}: fastweights reproduce table3", file=sys.stderr)
         return False
     title = "Table 3: facial expressions by glimpses"
-    caption = f"Test accuracy in %; the paper's is on Multi-PIE. {tables.LEGEND}"
+    caption = f"Test accuracy in %; the paper's is on Multi-PIE. Mean ± standard deviation over seeds. {tables.BEST}"
     sections = []
-    for each in data:
-        some = [found for found in entries if found["recipe"] == each]
+    for data in kinds:
+        some = [each for each in entries if each["recipe"] == data]
         if some:
-            body = rows(some)
-            Console().print(tables.terminal(f"{title}, {each} faces", HEADER, body, caption))
-            commands = sorted({found["command"] for found in some})
-            text = f"{caption} A quick look: few people and epochs, far from the published ones." if quick else caption
-            sections.append(pages.Section(f"Test accuracy, {each} faces", text, HEADER, body, commands=commands))
-            sections += _details(runs, results, each)
-    write_json(results / "table3.json", entries)
-    write_page(title, sections, results, "table3")
+            body, heading = rows(some), f"Test accuracy, {data} faces"
+            to.show(f"{title}, {data} faces", HEADER, body, caption)
+            sections.append(pages.Section(heading, caption, HEADER, body, commands=commands_of(some)))
+            sections += _details(to.drawn(some), to.folder("table3"), data)
+    to.write("table3", title, sections, entries)
     return True
 
 
-def _details(runs: Path, results: Path, data: Data) -> list[pages.Section]:
-    """Where the nets err on the test faces of a set: one run of each model, the best on the validation set."""
-    from ..report import figures  # which is slow to load
+def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
+    kinds = (QUICK_DATA, *DATA)
+    return kinds.index(entry["recipe"]), CELLS.index(Cell(entry["model"], entry["units"]))
 
+
+def with_details(entry: dict[str, Any], runs: Path) -> dict[str, Any]:
+    """An entry with where its best-validation run errs on the test faces; as it is, if they are not here."""
+    data: Data = entry["recipe"]
     try:
         faces = sets.load(sets.folder_of(data), "test")
     except FileNotFoundError as error:
         print(f"fastweights: without the faces there is less to show: {error}", file=sys.stderr)
-        return []
-    classes, views, lights = (faces.facts[name] for name in ("classes", "views", "lights"))
-    sections, matrices, by_view, by_light = [], {}, {}, {}
-    for cell in CELLS:
-        done = finished(runs / experiment(data) / cell.folder)
-        if not done:
-            continue
-        best = min(done, key=lambda run: (run.result or {}).get("validation_error", 1.0))
-        said = answers(load_net(best), faces.images)
-        matrices[cell.model] = confusion(faces.labels, said, len(classes)).tolist()
-        if views:
-            right = said == faces.labels
-            by_view[cell.model] = accuracy_by(faces.views, right, len(views))
-            by_light[cell.model] = accuracy_by(faces.lights, right, len(lights))
-    if matrices:
-        picture = figures.save(figures.confusion(matrices, classes), results / f"table3-confusion-{data}.png")[0]
-        text = (
-            "Rows: what is shown. Columns: what it is taken for, in % of the row. The seed that was best on validation."
-        )
-        sections.append(pages.Section(f"What is taken for what, {data} faces", text, figure=picture))
-    for what, names, found in (("view", views, by_view), ("light", lights, by_light)):
-        if found:
-            body = [
-                (name, *(f"{accuracies[place]:.1f}" for accuracies in found.values()))
-                for place, name in enumerate(names)
-            ]
-            sections.append(pages.Section(f"Accuracy by {what}, {data} faces", "In %.", (what, *found), body))
-    sheet = figures.save(contact_sheet(faces), results / f"table3-faces-{data}.png")[0]
-    return [*sections, pages.Section(f"The faces, {data}", "Of the test set.", figure=sheet)]
+        return entry
+    done = finished(runs / experiment(data) / Cell(entry["model"], entry["units"]).folder)
+    best = min(done, key=lambda run: (run.result or {}).get("validation_error", 1.0))
+    predicted = answers(load_net(best), faces.images)
+    classes = faces.facts["classes"]
+    details = {"classes": classes, "confusion": confusion(faces.labels, predicted, len(classes)).tolist()}
+    for what, groups in (("views", faces.views), ("lights", faces.lights)):
+        names = faces.facts[what]
+        if names:
+            details[what] = dict(zip(names, accuracy_by(groups, predicted == faces.labels, len(names)), strict=True))
+    return {**entry, "details": details}
+
+
+def _details(entries: Sequence[dict[str, Any]], folder: Path, data: Data) -> list[pages.Section]:
+    """Where the nets err on the test faces of a set."""
+    from ..report import figures  # which is slow to load
+
+    sections = []
+    known = {entry["model"]: entry["details"] for entry in entries if "details" in entry}
+    if known:
+        classes = next(iter(known.values()))["classes"]
+        matrices = {model: details["confusion"] for model, details in known.items()}
+        picture = figures.save(figures.confusion(matrices, classes), folder / f"table3-confusion-{data}.png")[0]
+        text = "Rows: the expression. Columns: the prediction, in % of the row. The best-validation seed."
+        sections.append(pages.Section(f"Confusions, {data} faces", text, figure=picture))
+    for what in ("views", "lights"):
+        names: dict[str, float] = next((details[what] for details in known.values() if what in details), {})
+        if names:
+            header = (what[:-1], *map(name_of, known))
+            body = [(name, *(f"{details[what][name]:.1f}" for details in known.values())) for name in names]
+            sections.append(pages.Section(f"Accuracy by {what[:-1]}, {data} faces", "In %.", header, body))
+    sheet = folder / f"table3-faces-{data}.png"
+    with contextlib.suppress(FileNotFoundError):
+        sheet = figures.save(contact_sheet(sets.load(sets.folder_of(data), "test")), sheet)[0]
+    if sheet.exists():
+        sections.append(pages.Section(f"The faces, {data}", "Of the test set.", figure=sheet))
+    return sections
 
 
 def contact_sheet(faces: Faces, each: int = 8, seed: int = 0) -> Any:

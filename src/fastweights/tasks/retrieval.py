@@ -117,13 +117,13 @@ def error_by_place(tokens: Tensor, pairs: int, wrong: Tensor) -> list[float]:
     return [wrong[asked == place].double().mean().item() for place in range(pairs)]
 
 
-def floor_error(pairs: int = 4) -> Fraction:
+def baseline_error(pairs: int = 4) -> Fraction:
     """The error of a model that knows which digits occurred, not where, and answers the commonest: no retrieval at all.
 
     It is right max_d(count of d) / pairs of the time. With n = 10 digits, P(max ≤ m) is pairs!/n^pairs times the
     coefficient of x^pairs in (Σ_{j≤m} x^j/j!)^n.
 
-    >>> float(floor_error(4))
+    >>> float(baseline_error(4))
     0.6165
     """
 
@@ -140,12 +140,12 @@ def floor_error(pairs: int = 4) -> Fraction:
     return 1 - expected_maximum / pairs
 
 
-def floor_loss(pairs: int = 4) -> float:
+def baseline_loss(pairs: int = 4) -> float:
     """The loss, in nats, of a model that gives every digit the share of the pairs in which it occurred.
 
     A digit occurs in c ~ Binomial(pairs, 1/10) of them, and adds -c/pairs · log(c/pairs).
 
-    >>> round(floor_loss(4), 4)
+    >>> round(baseline_loss(4), 4)
     1.1868
     """
     chance = 1 / len(digits)

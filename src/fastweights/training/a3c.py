@@ -8,12 +8,10 @@ alone is the synchronous algorithm, the same to the last bit for the same seed, 
 import functools
 import math
 import multiprocessing
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -22,11 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from .files import BadFileError
-from .progress import Progress
+from ..base import interrupts
+from ..base.files import BadFileError
+from ..base.progress import Progress
 from .runs import RunError, RunFolder
-from .workers import connect, end_with_parent, prepare_process
+from .workers import connect, prepare_child, prepare_process, wait_for
 
+EVALUATION_SEED = 1_000_000  # of the games that a trained agent is measured on, added to that of its run
 WINDOWS = 200  # measurements in a run
 MOST_DEATHS = 20  # of workers, before a run is given up
 
@@ -39,33 +39,30 @@ class Recipe:
     """Learning rate, which falls to zero along a line."""
     frames: int = 4_000_000
     """Frames to play, of all workers together."""
-    games: int = 32
-    """Games that a worker plays at once."""
-    steps: int = 15
-    """Moves between updates; the value says what comes after them, unless the episode is over."""
+    num_envs: int = 32
+    """Environments that each worker steps at once."""
+    rollout: int = 15
+    """Steps between updates; the return is bootstrapped from the value unless the episode is over."""
     discount: float = 1.0
-    """What a reward is worth a move earlier."""
-    entropy: float = 0.01
-    """How much undecided play is worth."""
-    doubt: float = 0.0
-    """How much a chance for every action is worth. Unlike the entropy, it pulls as hard at a policy that is certain:
-    one that is wrong finds back."""
-    value: float = 0.5
-    """Weight of the value's squared error."""
+    """Discount factor γ of the return."""
+    entropy_coef: float = 0.01
+    """Coefficient of the entropy bonus in the loss."""
+    value_coef: float = 0.5
+    """Coefficient of the squared value error in the loss."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0: any."""
+    """Clip the gradient to this norm; 0: never."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
-    """With statistics that the workers share."""
+    """The optimiser; the workers share its statistics."""
     workers: int = 1
-    """Processes that play and learn; 1: this one alone."""
+    """Processes that play and learn; 1: this one alone, the same for the same seed."""
 
     def __post_init__(self) -> None:
-        for name in ("frames", "games", "steps", "workers"):
+        for name in ("frames", "num_envs", "rollout", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
-        for name in ("entropy", "doubt", "value", "clip"):
+        for name in ("entropy_coef", "value_coef", "clip"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if not 0 <= self.discount <= 1:
@@ -92,7 +89,7 @@ class Played(NamedTuple):
 
     frames: int
     episodes: int  # that ended
-    reward: float  # of all of these
+    returns: float  # the sum of theirs
     entropy: float
     value_error: float
 
@@ -146,13 +143,13 @@ class Shared:
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """An action for each game by its chances, from their logits (B, actions)."""
-    # The largest with Gumbel noise added: the same chances as of `torch.multinomial`, and faster.
+    """An action for each environment, drawn by its probabilities, from their logits (B, actions)."""
+    # The largest with Gumbel noise added: the same distribution as `torch.multinomial`, and faster.
     return (logits - torch.empty_like(logits).exponential_(generator=generator).log_()).argmax(-1)
 
 
 def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> Tensor:
-    """What each move (T, B) led to: rewards to the end of its episode, or to the last move and `after` that (B,).
+    """The return of each step (T, B): rewards to the end of its episode, or to the last step and `after` that (B,).
 
     >>> returns(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[False], [True], [False]]), torch.tensor([8.0]), 0.5)
     tensor([[0.5000],
@@ -167,15 +164,15 @@ def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> T
 
 
 class Worker:
-    """One that plays games of its own, and says what the weights it played with would have to become."""
+    """Plays rollouts in environments of its own, and computes the gradient at the weights it played with."""
 
     def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
         self.game, self.recipe = game, recipe
         self.generator = torch.Generator().manual_seed(seed)
-        self.net, self.games = game.make_net(), game.make_games(recipe.games, seed)
+        self.net, self.games = game.make_net(), game.make_games(recipe.num_envs, seed)
         self.state: Any = None
         self.screens = torch.as_tensor(self.games.reset(seed=seed)[0]).flatten(1)
-        self.reset = torch.ones(recipe.games, dtype=torch.bool)
+        self.reset = torch.ones(recipe.num_envs, dtype=torch.bool)
 
     def play(self, weights: Tensor) -> tuple[Tensor, Played]:
         """The gradient of some moves, and what they were."""
@@ -183,7 +180,7 @@ class Worker:
         vector_to_parameters(weights, net.parameters())
         player = self.game.make_player(net, self.state)
         seen, resets, actions, rewards, ended = [], [], [], [], []
-        for _ in range(recipe.steps):
+        for _ in range(recipe.rollout):
             action = draw(player(screens, reset), self.generator)
             seen.append(screens)
             resets.append(reset)
@@ -196,14 +193,14 @@ class Worker:
         logits, values, after = net(torch.stack(seen), self.state, torch.stack(resets))
         with torch.no_grad():
             # Where the last move ended an episode nothing is to come, and nothing is asked.
-            to_come = torch.zeros(recipe.games) if reset.all() else net(screens[None], after, reset[None])[1][0]
+            to_come = torch.zeros(recipe.num_envs) if reset.all() else net(screens[None], after, reset[None])[1][0]
         target = returns(all_rewards, all_ended, to_come, recipe.discount)
-        chances = logits.log_softmax(-1)
-        entropy = -(chances.exp() * chances).sum(-1).mean()
-        said = chances.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
+        log_probabilities = logits.log_softmax(-1)
+        entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+        taken = log_probabilities.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
         value_error = functional.mse_loss(values, target)
-        loss = -(said * (target - values.detach())).mean() + recipe.value * value_error
-        loss = loss - recipe.entropy * entropy - recipe.doubt * chances.mean()
+        loss = -(taken * (target - values.detach())).mean() + recipe.value_coef * value_error
+        loss = loss - recipe.entropy_coef * entropy
         net.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf)
@@ -212,7 +209,7 @@ class Worker:
         grad = parameters_to_vector([_gradient(parameter) for parameter in net.parameters()])
         self.screens, self.reset, self.state = screens, reset, None if reset.all() else _detached(after)
         episodes = int(all_ended.sum())
-        frames = recipe.steps * recipe.games + episodes  # an episode has a frame more than it has moves
+        frames = recipe.rollout * recipe.num_envs + episodes  # an episode has a frame more than it has moves
         return grad, Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
 
 
@@ -227,7 +224,7 @@ def play_and_learn(game: Game, recipe: Recipe, shared: Shared, number: int, seed
 
 @torch.no_grad()
 def score(game: Game, net: nn.Module, *, episodes: int = 1000, greedy: bool, seed: int) -> float:
-    """The mean reward of fresh episodes, with the most likely action or with actions drawn by their chances."""
+    """The mean return of fresh episodes, with the most likely action (greedy) or with sampled actions."""
     generator, count = torch.Generator().manual_seed(seed), min(episodes, 250)
     games, player = game.make_games(count, seed), game.make_player(net, None)
     screens, reset = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1), torch.ones(count, dtype=torch.bool)
@@ -246,14 +243,14 @@ class _Position:
 
     def __init__(self) -> None:
         self.window, self.frames, self.episodes, self.deaths, self.seconds = 0, 0, 0, 0, 0.0
-        self.updates, self.ended, self.reward, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
+        self.updates, self.ended, self.returns, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
 
     def add(self, played: Played) -> None:
         self.frames += played.frames
         self.episodes += played.episodes
         self.updates += 1
         self.ended += played.episodes
-        self.reward += played.reward
+        self.returns += played.returns
         self.entropy += played.entropy
         self.value_error += played.value_error
 
@@ -266,9 +263,9 @@ class _Position:
     def close_window(self) -> dict[str, float]:
         """What was measured in it; the next begins."""
         self.window += 1
-        found = {"epoch": self.window, "frames": self.frames, "reward": self.reward / self.ended}
+        found = {"epoch": self.window, "frames": self.frames, "return": self.returns / self.ended}
         found |= {"entropy": self.entropy / self.updates, "value_error": self.value_error / self.updates}
-        self.updates, self.ended, self.reward, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
+        self.updates, self.ended, self.returns, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
         return found
 
 
@@ -281,7 +278,7 @@ def learn(
     until: int | None = None,
     ray: str | None = None,
     checkpoint_seconds: float = 30.0,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any] | None:
     """Play and learn in a folder that is `opened`, or go on with what was begun there; the result.
 
@@ -299,10 +296,10 @@ def learn(
     shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone(), recipe.workers), _Position()
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
-    measured: dict[str, Any] = folder.metrics[-1] if at.window else {"frames": 0, "reward": None}
+    measured: dict[str, Any] = folder.metrics[-1] if at.window else {"frames": 0, "return": None}
     writer = folder.tensorboard(measured["frames"])
     started, before = time.monotonic(), at.seconds
-    frames_before, last_saved, last_told = at.frames, started, -math.inf
+    last_saved, last_told = started, -math.inf
 
     def save() -> None:
         nonlocal last_saved
@@ -318,26 +315,29 @@ def learn(
 
     stopped = "finished"
     try:
-        all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
-        for played in all_played(game, recipe, shared, at, seed) if at.frames < until else ():
-            at.add(played)
-            now = time.monotonic()
-            if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
+        with interrupts.deferred():
+            all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
+            for played in all_played(game, recipe, shared, at, seed) if at.frames < until else ():
+                at.add(played)
+                now = time.monotonic()
+                if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
+                    measure()
+                    if until <= at.frames < recipe.frames:
+                        break
+                if now - last_told > 0.5:
+                    latest = measured["return"]
+                    note, value = ("", None) if latest is None else (f"return {latest:.2f}", -latest)
+                    report(Progress(at.frames, recipe.frames, at.window, note, value))
+                    last_told = now
+                if now - last_saved > checkpoint_seconds:
+                    save()
+                interrupts.check()
+            at.frames = shared.frames  # with what a worker learned from that died before it reported them
+            if at.ended and at.frames >= recipe.frames:
                 measure()
-                if until <= at.frames < recipe.frames:
-                    break
-            if now - last_told > 0.5:
-                speed = (at.frames - frames_before) / (now - started)
-                reward, note = measured["reward"], f"{speed:,.0f} frames/s"
-                note = note if reward is None else f"reward {reward:.2f}, {note}"
-                value = None if reward is None else -reward
-                tell(Progress(at.frames, recipe.frames, at.window, note, speed, value))
-                last_told = now
-            if now - last_saved > checkpoint_seconds:
-                save()
-        at.frames = shared.frames  # with what a worker learned from that died before it told
-        if at.ended and at.frames >= recipe.frames:
-            measure()
+    except interrupts.Interrupted:
+        save()
+        raise
     except DivergedError:
         stopped = "diverged"
     finally:
@@ -353,8 +353,8 @@ def learn(
     if stopped == "finished":
         vector_to_parameters(shared.weights, net.parameters())
         folder.save_best(net.state_dict(), {"frames": result["frames"]})
-        for name, greedy in (("greedy_reward", True), ("sampled_reward", False)):
-            result[name] = score(game, net, greedy=greedy, seed=seed + 1_000_000)
+        for name, greedy in (("greedy_return", True), ("sampled_return", False)):
+            result[name] = score(game, net, greedy=greedy, seed=seed + EVALUATION_SEED)
     folder.finish(result)
     return result
 
@@ -368,7 +368,7 @@ def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
     try:
         shared.restore(tensors)
         vars(at).update({name: facts[name] for name in vars(at)})
-        at.frames = shared.frames  # some of which may not have been told yet
+        at.frames = shared.frames  # some of which may not have been reported yet
     except (KeyError, RuntimeError) as error:
         what = str(error).splitlines()[0]
         raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error
@@ -391,7 +391,8 @@ def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, see
         ours, theirs = context.Pipe(duplex=False)
         arguments = (game, recipe, shared, worker, _seed_of(seed, worker, shared), theirs)
         process = context.Process(target=_work, args=arguments, daemon=True)
-        process.start()
+        with interrupts.blocked():
+            process.start()
         theirs.close()
         running[ours] = worker, process
 
@@ -399,8 +400,8 @@ def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, see
         for worker in range(recipe.workers):
             start(worker)
         while running:
-            for ready in wait(list(running)):
-                assert isinstance(ready, Connection)
+            interrupts.check()
+            for ready in wait_for(running):
                 try:
                     kind, value = ready.recv()
                 except EOFError:
@@ -438,7 +439,11 @@ def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int
         for worker in range(recipe.workers):
             start(worker)
         while shared.frames < recipe.frames:
-            (ready,), _ = ray.wait(list(running), num_returns=1)
+            found, _ = ray.wait(list(running), num_returns=1, timeout=0.5)
+            interrupts.check()
+            if not found:
+                continue
+            (ready,) = found
             worker, player = running.pop(ready)
             try:
                 grad, played = ray.get(ready)
@@ -472,9 +477,7 @@ class _Actor(Worker):
 
 
 def _work(game: Game, recipe: Recipe, shared: Shared, number: int, seed: int, pipe: Connection) -> None:
-    prepare_process()
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
+    prepare_child()
     try:
         for played in play_and_learn(game, recipe, shared, number, seed):
             pipe.send(("played", played))

@@ -15,7 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .files import read_json, read_lines, read_tensors, write_json, write_tensors, write_text
+from ..base.files import (
+    BadFileError,
+    checksum,
+    read_json,
+    read_lines,
+    read_tensors,
+    seal,
+    unseal,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
 
 class RunError(Exception):
@@ -31,6 +42,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._entries: int | None = None  # that metrics.jsonl has, as the result says
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -46,9 +58,9 @@ class RunFolder:
                 raise RunError(f"another process is training in {self.path}: wait for it or stop it") from None
             config = self.path / "config.json"
             if config.exists():
-                self._compare(read_json(config)["settings"], settings)
+                self._compare(self.config["settings"], settings)
             else:
-                write_json(config, {"settings": settings, "command": command, **versions()})
+                write_json(config, seal({"settings": settings, "command": command, **versions()}))
             yield
 
     def held(self) -> bool:
@@ -73,44 +85,61 @@ class RunFolder:
     @property
     def config(self) -> dict[str, Any]:
         """What `config.json` says: settings, command, versions."""
-        return dict(read_json(self._there("config.json")))
+        path = self._there("config.json")
+        config = unseal(read_json(path), path)
+        if not isinstance(config.get("settings"), dict):
+            raise BadFileError(f"{path} has no settings, it is of another program: choose another folder")
+        return config
 
     @property
     def result(self) -> dict[str, Any] | None:
         """What came out; None while it is not finished."""
         path = self.path / "result.json"
-        return dict(read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        result = unseal(read_json(path), path)
+        of, self._entries = result.pop("of", None), result.pop("entries", None)
+        if of != self._identity("result.json"):
+            raise BadFileError(f"{path} is of another run: put it back, or delete it")
+        return result
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch."""
-        return read_lines(self.path / "metrics.jsonl")
+        path = self.path / "metrics.jsonl"
+        entries = read_lines(path)
+        if [entry.get("epoch") for entry in entries] != list(range(1, len(entries) + 1)):
+            raise BadFileError(f"{path} lacks lines, or has some twice: delete the folder to start again")
+        if self.result is not None and len(entries) != self._entries:
+            raise BadFileError(f"{path} has {len(entries)} of {self._entries} lines: put it back, or delete the folder")
+        return entries
 
     def best(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of the best epoch, and which it was."""
-        return read_tensors(self._there("best.safetensors"))
+        return self._read("best.safetensors")
 
     def save_best(self, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        write_tensors(self.path / "best.safetensors", weights, facts)
+        self._write("best.safetensors", weights, facts)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Where to go on; None at the beginning."""
-        path = self.path / "last.safetensors"
-        return read_tensors(path) if path.exists() else None
+        return self._read("last.safetensors") if (self.path / "last.safetensors").exists() else None
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        write_tensors(self.path / "last.safetensors", tensors, position)
+        self._write("last.safetensors", tensors, position)
 
     def add_metrics(self, entry: Mapping[str, Any]) -> None:
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(seal(entry)) + "\n")
 
     def keep_metrics(self, epochs: int) -> None:
         """Forget what was measured after this many epochs: it is about to be measured again."""
         path = self.path / "metrics.jsonl"
+        kept = self.metrics[:epochs]
+        if len(kept) < epochs:
+            raise BadFileError(f"{path} has {len(kept)} of {epochs} epochs: delete the folder to start again")
         if path.exists():
-            kept = [entry for entry in self.metrics if entry["epoch"] <= epochs]
-            write_text(path, "".join(json.dumps(entry) + "\n" for entry in kept))
+            write_text(path, "".join(json.dumps(seal(entry)) + "\n" for entry in kept))
 
     def tensorboard(self, step: int) -> Any:
         """A writer of TensorBoard's events, for what comes after this step: it is about to be measured again."""
@@ -119,7 +148,22 @@ class RunFolder:
         return SummaryWriter(self.path, purge_step=step + 1 if step else None)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / "result.json", result)
+        more = {"entries": len(self.metrics), "of": self._identity("result.json")}
+        write_json(self.path / "result.json", seal({**result, **more}))
+
+    def _read(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        path = self._there(name)
+        tensors, facts = read_tensors(path)
+        if facts.pop("of", None) != self._identity(name):
+            raise BadFileError(f"{path} is of another run, or another file of this one: put it back, or delete it")
+        return tensors, facts
+
+    def _write(self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        write_tensors(self.path / name, tensors, {**facts, "of": self._identity(name)})
+
+    def _identity(self, name: str) -> list[str]:
+        """What a file of this run has in it, and no other."""
+        return [name, checksum(self.config["settings"])]
 
     def _there(self, name: str) -> Path:
         path = self.path / name

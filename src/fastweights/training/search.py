@@ -25,7 +25,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
-from .progress import Progress
+from ..base.progress import Progress
 from .runs import RunFolder, without_passwords
 from .workers import Job, Outcomes, Workers, run_all
 
@@ -36,8 +36,8 @@ ASKING_SECONDS = 3.0  # in which whoever asks for a trial says who it is, or has
 
 
 @dataclass(frozen=True)
-class Knob:
-    """What to try for one setting: some values, or all from `low` to `high`."""
+class Hyperparameter:
+    """What to try for one hyperparameter: some values, or all from `low` to `high`."""
 
     name: str
     values: tuple[Any, ...] = ()
@@ -70,27 +70,27 @@ class Knob:
         return f"{self.name}={values or f'{self.low}..{self.high}'}"
 
 
-def parse_knob(text: str) -> Knob:
-    """A knob as people write it.
+def parse_hyperparameter(text: str) -> Hyperparameter:
+    """A hyperparameter as it is written in a command.
 
-    >>> parse_knob("lr=1e-3,3e-3").values, parse_knob("schedule=cosine").values
+    >>> parse_hyperparameter("lr=1e-3,3e-3").values, parse_hyperparameter("schedule=cosine").values
     ((0.001, 0.003), ('cosine',))
-    >>> parse_knob("lr=1e-4..1e-2")
-    Knob(name='lr', values=(), low=0.0001, high=0.01)
+    >>> parse_hyperparameter("lr=1e-4..1e-2")
+    Hyperparameter(name='lr', values=(), low=0.0001, high=0.01)
     """
     name, equals, what = text.partition("=")
     if not (name and equals and what):
-        raise ValueError(f"a knob must be written as name=value,value or name=low..high; got {text!r}")
+        raise ValueError(f"a hyperparameter must be written as name=value,value or name=low..high; got {text!r}")
     low, dots, high = what.partition("..")
     if dots:
         bounds = _value(low), _value(high)
         if not all(isinstance(bound, int | float) for bound in bounds) or not bounds[0] < bounds[1]:
             raise ValueError(f"{name} must go from a number to a larger one; got {what!r}")
-        return Knob(name, (), *bounds)
+        return Hyperparameter(name, (), *bounds)
     values = tuple(_value(word) for word in what.split(","))
     if len(set(values)) < len(values):
         raise ValueError(f"{name} must have different values; got {what!r}")
-    return Knob(name, values)
+    return Hyperparameter(name, values)
 
 
 def _value(word: str) -> Any:
@@ -100,28 +100,28 @@ def _value(word: str) -> Any:
         except ValueError:
             continue
     if not word:
-        raise ValueError("a knob must not have empty values")
+        raise ValueError("a hyperparameter must not have empty values")
     return {"true": True, "false": False}.get(word.lower(), word)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search: over which knobs, how, and for how many trials (a grid knows)."""
+    """A search: over which hyperparameters, how, and for how many trials (a grid knows)."""
 
-    knobs: tuple[Knob, ...]
+    hyperparameters: tuple[Hyperparameter, ...]
     sampler: Sampler = "grid"
     trials: int = 0
     prune: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        names = [knob.name for knob in self.knobs]
+        names = [hyperparameter.name for hyperparameter in self.hyperparameters]
         if not names:
-            raise ValueError("knobs must be at least one, as in lr=1e-3,3e-3")
+            raise ValueError("hyperparameters must be at least one, as in lr=1e-3,3e-3")
         if len(set(names)) < len(names):
-            raise ValueError(f"knobs must be named once each; got {', '.join(names)}")
-        if self.sampler == "grid" and not all(knob.values for knob in self.knobs):
-            raise ValueError(f"a grid must have values, not ranges; got {' '.join(map(str, self.knobs))}")
+            raise ValueError(f"hyperparameters must be named once each; got {', '.join(names)}")
+        if self.sampler == "grid" and not all(hyperparameter.values for hyperparameter in self.hyperparameters):
+            raise ValueError(f"a grid must have values, not ranges; got {' '.join(map(str, self.hyperparameters))}")
         if self.sampler != "grid" and self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials}")
 
@@ -132,14 +132,14 @@ class Plan:
 
     def settings(self) -> list[dict[str, Any]]:
         """All that will be tried, if that is known before: every setting of a grid, or those drawn from the seed."""
-        names = [knob.name for knob in self.knobs]
+        names = [hyperparameter.name for hyperparameter in self.hyperparameters]
         if self.sampler == "grid":
-            found = itertools.product(*(knob.values for knob in self.knobs))
+            found = itertools.product(*(hyperparameter.values for hyperparameter in self.hyperparameters))
             return [dict(zip(names, values, strict=True)) for values in found]
         if self.sampler == "tpe":
             return []
         generator = random.Random(self.seed)
-        return [{knob.name: knob.draw(generator) for knob in self.knobs} for _ in range(self.trials)]
+        return [{each.name: each.draw(generator) for each in self.hyperparameters} for _ in range(self.trials)]
 
 
 def storage_of(runs: Path) -> str:
@@ -154,7 +154,11 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
         storage: a data base by its URL, as SQLAlchemy has it.
         experiment: what is searched, as plain values: whoever works on the study must have the same.
     """
-    facts = {"experiment": dict(experiment), "knobs": [str(knob) for knob in plan.knobs], "sampler": plan.sampler}
+    facts = {
+        "experiment": dict(experiment),
+        "hyperparameters": [str(each) for each in plan.hyperparameters],
+        "sampler": plan.sampler,
+    }
     facts = json.loads(json.dumps(facts))
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=2) if plan.prune else optuna.pruners.NopPruner()
     with _reached(storage):
@@ -218,7 +222,7 @@ def run(
 
     Args:
         runs: the folder of the study's run folders.
-        make_job: of a trial's name, settings and folder; its result has what is to be small as "value".
+        make_job: of a trial's name, settings and folder; its result has what is minimised as "value".
     """
     trials: dict[str, Trial] = {}
     reported: dict[str, int] = {}  # the last epoch of each
@@ -229,7 +233,7 @@ def run(
             trials[name] = trial
             yield make_job(name, trial.params, runs / name)
 
-    def hopeless(job: Job, progress: Progress) -> bool:
+    def should_prune(job: Job, progress: Progress) -> bool:
         trial = trials[job.name]
         if not plan.prune or progress.value is None or not math.isfinite(progress.value):
             return False
@@ -247,7 +251,7 @@ def run(
 
     _wait_again(study, runs)
     left = plan.size - len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
-    return run_all(jobs(), workers, describe, total=max(0, left), hopeless=hopeless, over=over)
+    return run_all(jobs(), workers, describe, total=max(0, left), should_prune=should_prune, over=over)
 
 
 def _ask(study: optuna.Study, plan: Plan) -> Trial | None:
@@ -259,8 +263,8 @@ def _ask(study: optuna.Study, plan: Plan) -> Trial | None:
             return None
         trial = study.ask()
         trial.set_user_attr("owner", [platform.node(), os.getpid()])
-        for knob in plan.knobs:
-            knob.suggest(trial)
+        for hyperparameter in plan.hyperparameters:
+            hyperparameter.suggest(trial)
         others = [
             other.params for other in study.get_trials(deepcopy=False, states=begun) if other.number < trial.number
         ]
@@ -353,7 +357,7 @@ def finished(study: optuna.Study) -> list[Tried]:
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """How much each knob has to do with being among the best; nothing, if that cannot be told."""
+    """How much each hyperparameter has to do with being among the best; nothing, if that cannot be estimated."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     finite = [trial for trial in done if trial.value is not None and math.isfinite(trial.value)]
     varied = {name for trial in finite for name in trial.params if trial.params[name] != finite[0].params.get(name)}
@@ -371,12 +375,12 @@ def record(name: str, storage: str, tried: Sequence[Tried]) -> None:
     """Put trials that no study asked for into one of its own, so that they are shown, too. Settings are numbers."""
     if not tried:
         return
-    columns = {knob: [setting[knob] for _, setting in tried] for knob in tried[0].setting}
+    columns = {hyperparameter: [setting[hyperparameter] for _, setting in tried] for hyperparameter in tried[0].setting}
     kinds: dict[str, Any] = {
-        knob: IntDistribution(min(those), max(those))
+        hyperparameter: IntDistribution(min(those), max(those))
         if all(isinstance(value, int) for value in those)
         else FloatDistribution(min(those), max(those), log=0 < 10 * min(those) <= max(those))
-        for knob, those in columns.items()
+        for hyperparameter, those in columns.items()
     }
     with _reached(storage):
         study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .files import BadFileError
-from .progress import Progress
+from ..base import interrupts
+from ..base.files import BadFileError
+from ..base.progress import Progress
 from .runs import RunFolder
 
 Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
@@ -23,16 +24,15 @@ class Recipe:
     """How to train."""
 
     lr: float = 1e-3
-    """Adam's learning rate."""
+    """The learning rate of Adam, at its highest."""
     epochs: int = 20
     """Passes through the training set."""
     batch: int = 128
-    """Examples per update."""
+    """Examples in a batch, for one update."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0: any."""
+    """Clip the gradient to this norm; 0: never."""
     schedule: Literal["constant", "cosine", "warm-cosine"] = "cosine"
-    """What becomes of the learning rate: it stays, or falls to zero along a cosine, or rises during the first twentieth
-    of the updates and then falls so."""
+    """The learning rate stays, or falls to zero along a cosine, or rises for a twentieth of the updates first."""
     patience: int = 0
     """Stop after this many epochs that were not better on the validation set; 0: never."""
 
@@ -55,20 +55,23 @@ class Measured(NamedTuple):
 
 @torch.no_grad()
 def logits(model: nn.Module, inputs: Tensor, batch: int = 2000) -> Tensor:
-    """What the model says to all inputs, a batch at a time: (n, classes)."""
+    """The logits of all inputs, a batch at a time: (n, classes)."""
     was_training = model.training
     model.eval()
-    said = torch.cat([model(part) for part in inputs.split(batch)])
+    found = []
+    for part in inputs.split(batch):
+        interrupts.check()
+        found.append(model(part))
     model.train(was_training)
-    return said
+    return torch.cat(found)
 
 
 def measure(model: nn.Module, examples: Examples) -> Measured:
     """Loss and error on a set."""
     inputs, classes = examples
-    said = logits(model, inputs)
-    wrong = said.argmax(1) != classes
-    return Measured(functional.cross_entropy(said.double(), classes).item(), wrong.double().mean().item())
+    found = logits(model, inputs)
+    wrong = found.argmax(1) != classes
+    return Measured(functional.cross_entropy(found.double(), classes).item(), wrong.double().mean().item())
 
 
 def rank(measured: Mapping[str, float], choose_by: ChooseBy) -> tuple[float, ...]:
@@ -105,19 +108,19 @@ def fit(
     until: int | None = None,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[Progress], None] = lambda progress: None,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """Train in a folder that is `opened`; the result, or None if it stopped at epoch `until`, to be gone on with.
 
-    The best epoch is chosen on `splits["validation"]`. `splits["test"]`, if there is one, is measured with the weights
-    of that epoch at the end (and after every epoch, to be looked at later, with `curves`), and decides nothing.
+    The best epoch is selected on `splits["validation"]`. `splits["test"]`, if there is one, is measured with the
+    weights of that epoch at the end (and after every epoch, to be looked at later, with `curves`), and decides nothing.
 
     Args:
         seed: of the order of the examples.
         choose_by: what is lowest in the best epoch: see `rank`.
         checkpoint_seconds: a kill loses no more than this much work.
-        tell: is told about twice a second where the run is.
+        report: is called about twice a second with where the run is.
         facts: saved beside the best weights.
     """
     done = folder.result
@@ -131,7 +134,7 @@ def fit(
     metrics = folder.metrics
     measured, best = (dict(metrics[-1]), metrics[at.best_epoch - 1]) if at.epoch else ({}, None)
     writer = folder.tensorboard(at.epoch)
-    started, last_saved, last_told, updates_before = time.monotonic(), time.monotonic(), -math.inf, at.updates
+    started, last_saved, last_told = time.monotonic(), time.monotonic(), -math.inf
     seconds_before, stopped = at.seconds, _stopped(at, recipe)
 
     def save() -> None:
@@ -140,57 +143,63 @@ def fit(
         folder.save_checkpoint(*_snapshot(model, optimizer, at))
         last_saved = time.monotonic()
 
-    while not stopped and (until is None or at.epoch < until):
-        shuffled = at.generator.clone_state()
-        order = torch.randperm(len(inputs), generator=shuffled).split(recipe.batch)
-        while at.batch < batches and not stopped:
-            for group in optimizer.param_groups:
-                group["lr"] = _learning_rate(recipe, at.updates, recipe.epochs * batches)
-            chosen = order[at.batch]
-            said = model(inputs[chosen])
-            loss = functional.cross_entropy(said, classes[chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            if recipe.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-            optimizer.step()
-            at.loss_sum += loss.item() * len(chosen)
-            at.wrong_sum += int((said.argmax(1) != classes[chosen]).sum())
-            at.batch, at.updates = at.batch + 1, at.updates + 1
-            if not math.isfinite(at.loss_sum):
-                stopped = "diverged"
-            now = time.monotonic()
-            if now - last_told > 0.5:
-                speed = (at.updates - updates_before) / (now - started)
-                tell(_progress(at, recipe.epochs * batches, measured, speed, choose_by))
-                last_told = now
-            if now - last_saved > checkpoint_seconds and not stopped:
+    try:
+        with interrupts.deferred():
+            while not stopped and (until is None or at.epoch < until):
+                shuffled = at.generator.clone_state()
+                order = torch.randperm(len(inputs), generator=shuffled).split(recipe.batch)
+                while at.batch < batches and not stopped:
+                    for group in optimizer.param_groups:
+                        group["lr"] = _learning_rate(recipe, at.updates, recipe.epochs * batches)
+                    batch = order[at.batch]
+                    output = model(inputs[batch])
+                    loss = functional.cross_entropy(output, classes[batch])
+                    optimizer.zero_grad()
+                    loss.backward()
+                    if recipe.clip:
+                        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+                    optimizer.step()
+                    at.loss_sum += loss.item() * len(batch)
+                    at.wrong_sum += int((output.argmax(1) != classes[batch]).sum())
+                    at.batch, at.updates = at.batch + 1, at.updates + 1
+                    if not math.isfinite(at.loss_sum):
+                        stopped = "diverged"
+                    now = time.monotonic()
+                    if now - last_told > 0.5:
+                        report(_progress(at, recipe.epochs * batches, measured, choose_by))
+                        last_told = now
+                    if now - last_saved > checkpoint_seconds and not stopped:
+                        save()
+                    interrupts.check()
+                if stopped:
+                    break
+                ended: dict[str, Any] = {"epoch": at.epoch + 1, "updates": at.updates}
+                ended |= {"train_loss": at.loss_sum / len(inputs), "train_error": at.wrong_sum / len(inputs)}
+                for name in ("validation", "test") if curves else ("validation",):
+                    found = measure(model, splits[name])
+                    ended |= {f"{name}_loss": found.loss, f"{name}_error": found.error}
+                at.epoch, at.batch, at.generator, at.loss_sum, at.wrong_sum = at.epoch + 1, 0, shuffled, 0.0, 0
+                measured = ended
+                if not math.isfinite(measured["validation_loss"]):
+                    stopped = "diverged"
+                    break
+                if best is None or rank(measured, choose_by) < rank(best, choose_by):
+                    at.best_epoch, best = at.epoch, measured
+                    folder.save_best(model.state_dict(), {**(facts or {}), "epoch": at.epoch})
+                measured["seconds"] = seconds_before + time.monotonic() - started
+                folder.add_metrics(measured)
+                for name, value in measured.items():
+                    writer.add_scalar(name, value, at.epoch)
                 save()
-        if stopped:
-            break
-        at.epoch, at.batch, at.generator = at.epoch + 1, 0, shuffled
-        measured = {"epoch": at.epoch, "updates": at.updates}
-        measured |= {"train_loss": at.loss_sum / len(inputs), "train_error": at.wrong_sum / len(inputs)}
-        at.loss_sum, at.wrong_sum = 0.0, 0
-        for name in ("validation", "test") if curves else ("validation",):
-            found = measure(model, splits[name])
-            measured |= {f"{name}_loss": found.loss, f"{name}_error": found.error}
-        if not math.isfinite(measured["validation_loss"]):
-            stopped = "diverged"
-            break
-        if best is None or rank(measured, choose_by) < rank(best, choose_by):
-            at.best_epoch, best = at.epoch, measured
-            folder.save_best(model.state_dict(), {**(facts or {}), "epoch": at.epoch})
-        measured["seconds"] = seconds_before + time.monotonic() - started
-        folder.add_metrics(measured)
-        for name, value in measured.items():
-            writer.add_scalar(name, value, at.epoch)
-        save()
-        stopped = _stopped(at, recipe)
-        speed = (at.updates - updates_before) / (time.monotonic() - started)
-        tell(_progress(at, recipe.epochs * batches, measured, speed, choose_by))
-        last_told = time.monotonic()
-    writer.close()
+                stopped = _stopped(at, recipe)
+                report(_progress(at, recipe.epochs * batches, measured, choose_by))
+                last_told = time.monotonic()
+    except interrupts.Interrupted:
+        if not stopped:
+            save()
+        raise
+    finally:
+        writer.close()
     if not stopped:
         return None
     result = _result(model, splits, folder, at, stopped, seed)
@@ -198,13 +207,9 @@ def fit(
     return result
 
 
-def _progress(
-    at: _Position, updates: int, measured: Mapping[str, float], speed: float, choose_by: ChooseBy
-) -> Progress:
-    note = f"{speed:.0f} updates/s"
-    if measured:
-        note = f"epoch {at.epoch}, error {measured['validation_error']:.2%}, {note}"
-    return Progress(at.updates, updates, at.epoch, note, speed, measured.get(f"validation_{choose_by}"))
+def _progress(at: _Position, updates: int, measured: Mapping[str, float], choose_by: ChooseBy) -> Progress:
+    note = f"error {measured['validation_error']:.2%}" if measured else ""
+    return Progress(at.updates, updates, at.epoch, note, measured.get(f"validation_{choose_by}"))
 
 
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:

@@ -4,10 +4,9 @@ import contextlib
 import ctypes
 import logging
 import multiprocessing
-import os
 import signal
 import socket
-import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -16,9 +15,12 @@ from typing import Any
 
 import torch
 
-from .progress import Board, Progress
+from ..base import interrupts
+from ..base.hints import install
+from ..base.progress import Board, Progress
 
 RETRIES = 3  # of a job whose node is gone
+STOPPING_SECONDS = 3.0  # in which a process that is stopped saves its work
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Job:
-    """A call to make in a process of its own: `function(**arguments, tell=…)`, which gives a result of plain values."""
+    """A call to make in a process of its own: `function(**arguments, report=…)`; its result is plain values."""
 
     name: str
     function: Callable[..., Any]
@@ -47,7 +49,7 @@ class Outcomes:
     stopped: list[str] = field(default_factory=list)
 
 
-# A job, and "progress", "done", "failed" or "stopped" with what it told, gave, or failed of. True is sent back for a
+# A job, and "progress", "done", "failed" or "stopped" with its progress, result or error. True is sent back for a
 # progress to stop the job.
 Events = Generator[tuple[Job, str, Any], bool | None, None]
 
@@ -58,7 +60,7 @@ def run_all(
     describe: Callable[[Any], str] = str,
     *,
     total: int | None = None,
-    hopeless: Callable[[Job, Progress], bool] = lambda job, progress: False,
+    should_prune: Callable[[Job, Progress], bool] = lambda job, progress: False,
     over: Callable[[Job, str, Any], None] = lambda job, kind, value: None,
 ) -> Outcomes:
     """Run all jobs. One that fails, or dies, does not stop the others.
@@ -67,8 +69,8 @@ def run_all(
         jobs: a next one is asked for when there is somebody to do it.
         describe: a result, in a few words.
         total: how many jobs there will be; None: as many as `jobs`, a sequence.
-        hopeless: is asked about every progress; a job that is, is stopped.
-        over: is told of every job that is done, has failed or was stopped, before the next is asked for.
+        should_prune: is called with every progress; a job for which it is true is stopped.
+        over: is called for every job that is done, has failed or was stopped, before the next is asked for.
     """
     if workers.count < 1:
         raise ValueError(f"workers must be at least 1, got {workers.count}")
@@ -78,7 +80,7 @@ def run_all(
     outcomes = Outcomes()
     start = _in_processes if workers.ray is None else _on_ray
     events = start(iter(jobs), workers)
-    with Board(total) as board:
+    with interrupts.deferred(), Board(total) as board:
         try:
             answer = None
             while True:
@@ -89,7 +91,7 @@ def run_all(
                 answer = None
                 if kind == "progress":
                     board.update(job.name, value)
-                    answer = hopeless(job, value)
+                    answer = should_prune(job, value)
                     continue
                 if kind == "done":
                     outcomes.results[job.name] = value
@@ -97,8 +99,8 @@ def run_all(
                     outcomes.failures[job.name] = value
                 else:
                     outcomes.stopped.append(job.name)
-                said = describe(value) if kind == "done" else f"FAILED: {value}" if kind == "failed" else "hopeless"
-                board.done(job.name, said)
+                note = describe(value) if kind == "done" else f"FAILED: {value}" if kind == "failed" else "pruned"
+                board.done(job.name, note)
                 over(job, kind, value)
         finally:
             events.close()
@@ -124,13 +126,18 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                 else:
                     pipe, theirs = context.Pipe()
                     process = context.Process(target=_work, args=(theirs,), daemon=True)
-                    process.start()
+                    with interrupts.blocked():
+                        process.start()
                     theirs.close()
                     pipe.send(job)
                 running[pipe] = job, process
             if not running:
                 return
-            pipe = next(each for each in wait(list(running)) if isinstance(each, Connection))
+            ready = wait_for(running)
+            interrupts.check()
+            if not ready:
+                continue
+            pipe = ready[0]
             job, process = running[pipe]
             try:
                 kind, value = pipe.recv()
@@ -152,12 +159,22 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                 pipe.close()
             yield job, kind, value
     finally:
-        left = [*idle, *((pipe, process) for pipe, (_, process) in running.items())]
-        for pipe, process in left:
-            pipe.close()
+        for _, process in idle:
+            process.kill()
+        for _, process in running.values():
             process.terminate()
-        for _, process in left:
+        until = time.monotonic() + STOPPING_SECONDS
+        for _, process in running.values():
+            process.join(max(0.0, until - time.monotonic()))
+            process.kill()
+        for pipe, process in [*idle, *((pipe, process) for pipe, (_, process) in running.items())]:
             process.join()
+            pipe.close()
+
+
+def wait_for(pipes: Iterable[Connection], seconds: float = 0.2) -> list[Connection]:
+    """The pipes that have something, or have ended; none, if there was nothing for some time."""
+    return [each for each in wait(list(pipes), seconds) if isinstance(each, Connection)]
 
 
 def prepare_process(threads: int = 1) -> None:
@@ -173,20 +190,16 @@ def prepare_process(threads: int = 1) -> None:
             library.mallopt(option, value)
 
 
-def end_with_parent() -> None:
-    """Leave at once when the parent is gone, however it went: the same command will go on from the checkpoint."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def prepare_child() -> None:
+    """What a process wants that trains for another one, which started it with `interrupts.blocked`."""
+    interrupts.install_in_child()
+    prepare_process()
 
 
 def _work(pipe: Connection) -> None:
-    prepare_process()
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told as well, and ends us
+    prepare_child()
 
-    def tell(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         pipe.send(("progress", progress))
 
     while True:
@@ -195,23 +208,25 @@ def _work(pipe: Connection) -> None:
         except EOFError:  # there is nothing left to do
             return
         try:
-            pipe.send(("done", job.function(**job.arguments, tell=tell)))
+            pipe.send(("done", job.function(**job.arguments, report=report)))
+        except interrupts.Interrupted:
+            interrupts.end()
         except Exception as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
 class _Mailbox:
-    """An actor to which jobs on the cluster tell their progress; only the last of each is kept."""
+    """An actor to which jobs on the cluster report their progress; only the latest of each is kept."""
 
     def __init__(self) -> None:
         self.last: dict[int, Progress] = {}
 
-    def tell(self, number: int, progress: Progress) -> None:
+    def report(self, number: int, progress: Progress) -> None:
         self.last[number] = progress
 
     def take(self) -> dict[int, Progress]:
-        told, self.last = self.last, {}
-        return told
+        reported, self.last = self.last, {}
+        return reported
 
 
 def _on_ray(jobs: Iterator[Job], workers: Workers) -> Events:
@@ -233,6 +248,7 @@ def _on_ray(jobs: Iterator[Job], workers: Workers) -> Events:
             if not running:
                 return
             ready, _ = ray.wait(list(running), timeout=0.5)
+            interrupts.check()
             numbers = {given: reference for reference, (given, _, _) in running.items()}
             for given, progress in ray.get(mailbox.take.remote()).items():
                 reference = numbers.get(given)
@@ -262,7 +278,7 @@ def _call(job: Job, mailbox: Any, number: int) -> tuple[str, Any]:
     """On the cluster."""
     prepare_process()
     try:
-        return "done", job.function(**job.arguments, tell=lambda progress: mailbox.tell.remote(number, progress))
+        return "done", job.function(**job.arguments, report=lambda progress: mailbox.report.remote(number, progress))
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
 
@@ -272,7 +288,7 @@ def connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("to work on a cluster, Ray must be installed: pip install 'fastweights[cluster]'") from None
+        raise ValueError(f"to work on a cluster, Ray must be installed: {install('ray')}") from None
     if ray.is_initialized():
         return ray
     try:
@@ -280,6 +296,7 @@ def connect(address: str) -> Any:
             host, _, port = address.removeprefix("ray://").rpartition(":")
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+        interrupts.install_again()
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         why = " ".join(str(error).split())[:200]
         raise ValueError(f"there is no Ray cluster at {address!r} ({why}): start one by `ray start --head`") from error

@@ -56,9 +56,9 @@ def original(tmp_path):
 
 
 def test_the_original_is_converted_and_found(small, original):
-    told = []
-    path = facekit.convert(original, tell=lambda done, of: told.append((done, of)))
-    assert told == [(done, 6) for done in range(1, 7)]
+    reported = []
+    path = facekit.convert(original, report=lambda done, of: reported.append((done, of)))
+    assert reported == [(done, 6) for done in range(1, 7)]
     assert facekit.find() == path
     model = facekit.load()
     np.testing.assert_array_equal(model.neutral, vertices_of(facekit.NEUTRAL).astype(np.float32))

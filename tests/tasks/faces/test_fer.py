@@ -1,6 +1,7 @@
 """FER2013 and FER+ are read in all forms in which they are published; a line or file that is wrong is named."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -75,14 +76,14 @@ def test_quotes_and_other_ends_of_lines_are_fine(tmp_path):
 
 
 def test_how_far_it_is(tmp_path):
-    told = []
+    reported = []
     path = table(tmp_path / "fer2013.csv")
-    fer.read(path, tell=lambda *numbers: told.append(numbers))
-    done = [numbers[0] for numbers in told]
-    assert len(told) == 7
+    fer.read(path, report=lambda *numbers: reported.append(numbers))
+    done = [numbers[0] for numbers in reported]
+    assert len(reported) == 7
     assert done == sorted(done)
     assert 0 < done[0] < done[-1] == path.stat().st_size
-    assert {numbers[1] for numbers in told} == {path.stat().st_size}
+    assert {numbers[1] for numbers in reported} == {path.stat().st_size}
 
 
 def test_it_can_be_kept(tmp_path):
@@ -101,6 +102,54 @@ def test_votes(tmp_path):
     assert index.tolist() == [[0, 1, -1, -1, -1], [1, 7, -1, -1, -1], [2, 6, -1, -1, -1]]
     assert (facts["name"], facts["left_out"]) == ("ferplus", 4)
     assert facts["classes"] == VOTES_HEADER.split(",")[2:10]
+
+
+def plus_folder(path):
+    """As the script of FER+ lays it out: the images of VOTES that have a name, in a folder for each use."""
+    names = {"Training": "FER2013Train", "PublicTest": "FER2013Valid", "PrivateTest": "FER2013Test"}
+    for number, line in enumerate(VOTES):
+        usage, name, *votes = line.split(",")
+        folder = path / names[usage]
+        folder.mkdir(parents=True, exist_ok=True)
+        if name:
+            Image.fromarray(IMAGES[number]).save(folder / name)
+            with (folder / "label.csv").open("a") as file:
+                file.write(f'{name},"(0, 0, 48, 48)",{",".join(votes)}\n')
+    return path
+
+
+def test_the_folder_of_fer_plus(tmp_path):
+    images, index, facts = fer.read(plus_folder(tmp_path))
+    np.testing.assert_array_equal(images, IMAGES[[0, 3, 6]])
+    assert index.tolist() == [[0, 1, -1, -1, -1], [1, 7, -1, -1, -1], [2, 6, -1, -1, -1]]
+    assert (facts["name"], facts["left_out"]) == ("ferplus", 3)
+    assert facts["classes"] == VOTES_HEADER.split(",")[2:10]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a.png,4,0", "must be the name of an image"),
+        ('../a.png,"(0, 0, 48, 48)",0,9,0,0,0,0,0,0,0,1', "must be the name of an image"),
+        ('a.png,"(0, 0, 40, 48)",0,9,0,0,0,0,0,0,0,1', r"the box '\(0, 0, 48, 48\)'"),
+        ('a.png,"(0, 0, 48, 48)",0,9,0,0,0,0,0,0,0,x', "must be a whole number from 0 to 10; got 'x'"),
+        ('a.png,"(0, 0, 48, 48)",0,9,0,0,0,0,0,0,0,1', r"a\.png is missing"),
+    ],
+)
+def test_a_bad_line_of_fer_plus(tmp_path, line, message):
+    path = plus_folder(tmp_path) / "FER2013Valid" / "label.csv"
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=rf"label\.csv, line 2.*{message}"):
+        fer.read(tmp_path)
+
+
+def test_a_folder_of_fer_plus_that_lacks_something(tmp_path):
+    (plus_folder(tmp_path) / "FER2013Test" / "label.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"label\.csv is missing"):
+        fer.read(tmp_path)
+    shutil.rmtree(tmp_path / "FER2013Test")
+    with pytest.raises(ValueError, match="must have the folders FER2013Train, FER2013Valid, FER2013Test"):
+        fer.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +279,8 @@ def grey(part, number, image):
 
 
 def test_the_folder(folder):
-    told = []
-    images, index, facts = fer.read(folder, tell=lambda *numbers: told.append(numbers))
+    reported = []
+    images, index, facts = fer.read(folder, report=lambda *numbers: reported.append(numbers))
     assert images.shape == (49, 48, 48)
     assert (images == images[:, :1, :1]).all()
     files = [(part, n, i) for part, count in (("train", 5), ("test", 2)) for n in range(7) for i in range(count)]
@@ -242,7 +291,7 @@ def test_the_folder(folder):
     assert np.bincount(index[:35, 0]).tolist() == [32, 3]
     assert np.flatnonzero(index[:, 0] == 1).tolist() == [1, 16, 34], "the same for everybody, always"
     assert facts == fer._facts("fer2013", fer.EMOTIONS, 0)
-    assert told == [(done, 49) for done in range(1, 50)]
+    assert reported == [(done, 49) for done in range(1, 50)]
 
 
 @pytest.mark.parametrize("size", [(48, 47), (64, 48)])

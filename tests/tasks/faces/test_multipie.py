@@ -85,13 +85,13 @@ def replace(path, content):
 
 @pytest.fixture(scope="module")
 def result(tree):
-    """What is read of the tree, and what was told meanwhile."""
-    told = []
-    return *multipie.read(tree, tell=lambda *numbers: told.append(numbers)), told
+    """What is read of the tree, and what was reported meanwhile."""
+    reported = []
+    return *multipie.read(tree, report=lambda *numbers: reported.append(numbers)), reported
 
 
 def test_every_image_has_its_labels(result):
-    images, index, facts, told = result
+    images, index, facts, reported = result
     expected = [
         (grey(subject, session, recording, camera, light), label, identity, view, int(light))
         for identity, (subject, sessions) in enumerate(ATTENDANCE.items())
@@ -113,7 +113,7 @@ def test_every_image_has_its_labels(result):
         "subjects": ["001", "004", "250", "346"],
         "aligned": False,
     }
-    assert told == [(done, len(expected)) for done in range(1, len(expected) + 1)]
+    assert reported == [(done, len(expected)) for done in range(1, len(expected) + 1)]
 
 
 def test_nobody_is_in_two_parts(result):

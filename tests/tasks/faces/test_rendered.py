@@ -59,11 +59,11 @@ def test_no_identity_is_on_two_sides():
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"), [({"identities": 2}, "identities must be at least 3"), ({"seed": -1}, "seed")]
+    ("hyperparameters", "message"), [({"identities": 2}, "identities must be at least 3"), ({"seed": -1}, "seed")]
 )
-def test_bad_sets(knobs, message):
+def test_bad_sets(hyperparameters, message):
     with pytest.raises(ValueError, match=message):
-        Set(**knobs)
+        Set(**hyperparameters)
 
 
 def test_squint_and_disgust_overlap():
@@ -158,9 +158,9 @@ def test_expressions_show(model):
 @needs_model
 def test_a_set_is_rendered_once_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    which, told = Set(identities=3), []
-    folder = rendered.render(which, 2, lambda done, of: told.append((done, of)))
-    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    which, reported = Set(identities=3), []
+    folder = rendered.render(which, 2, lambda done, of: reported.append((done, of)))
+    assert reported == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert [path.name for path in folder.parent.iterdir()] == ["rendered-3"]
     parts = {part: sets.load(folder, part) for part in sets.PARTS}
     assert [len(part.labels) for part in parts.values()] == [360, 360, 360]

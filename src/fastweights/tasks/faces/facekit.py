@@ -94,12 +94,12 @@ def load(path: Path | None = None) -> FaceModel:
     return model
 
 
-def convert(folder: Path, out: Path | None = None, tell: Callable[[int, int], None] = lambda done, of: None) -> Path:
+def convert(folder: Path, out: Path | None = None, report: Callable[[int, int], None] = lambda done, of: None) -> Path:
     """Read the original model, a folder of 158 .obj files, and write it as one file; None: into the user's cache.
 
     Args:
         folder: `FaceXModel` of the original repository.
-        tell: how many of how many files are read.
+        report: how many of how many files are read.
     """
     names = sorted(path.stem for path in folder.glob("*.obj"))
     modes = [name for name in names if name.startswith("identity")]
@@ -110,7 +110,7 @@ def convert(folder: Path, out: Path | None = None, tell: Callable[[int, int], No
             f"got {len(modes)} and {len(expressions)}{'' if NEUTRAL in names else f', and no {NEUTRAL}.obj'}"
         )
     neutral, quads, materials = read_obj(folder / f"{NEUTRAL}.obj")
-    tell(1, len(names))
+    report(1, len(names))
     offsets: dict[str, list[NDArray[np.float16]]] = {"identity": [], "expression": []}
     for number, name in enumerate([*modes, *expressions], 2):
         path = folder / f"{name}.obj"
@@ -118,7 +118,7 @@ def convert(folder: Path, out: Path | None = None, tell: Callable[[int, int], No
         if vertices.shape != neutral.shape:
             raise ValueError(f"{path} must have {len(neutral)} vertices, as {NEUTRAL}.obj has; got {len(vertices)}")
         offsets["identity" if name in modes else "expression"].append((vertices - neutral).astype(np.float16))
-        tell(number, len(names))
+        report(number, len(names))
     material_names = np.array(sorted(set(materials)))
     model = FaceModel(
         neutral.astype(np.float32),

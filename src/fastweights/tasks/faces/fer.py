@@ -1,7 +1,8 @@
 """FER2013 and FER+: 35,887 grey photographs of faces, of 48 x 48 pixels, found on the web, with their emotions.
 
 `read` takes them as they are published: as a table, `fer2013.csv` or `icml_face_data.csv`, with or without the labels
-of FER+, `fer2013new.csv`; or as a folder of images, `train/angry/*.png` and so on.
+of FER+, `fer2013new.csv`; as a folder of images, `train/angry/*.png` and so on; or as the folder that the script of
+FER+ makes, `FER2013Train/*.png` and so on with a `label.csv` beside them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ EMOTIONS = ("angry", "disgust", "fear", "happy", "sad", "surprise", "neutral")  
 VOTED = ("neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt")  # of FER+
 USAGES = {"Training": "train", "PublicTest": "validation", "PrivateTest": "test"}
 HEADERS = (("emotion", "pixels", "Usage"), ("emotion", "Usage", "pixels"))
+PLUS_FOLDERS = {"FER2013Train": "train", "FER2013Valid": "validation", "FER2013Test": "test"}
+LABELS = "label.csv"  # in each of them, without a header: the image, the box of the face, and the votes
+BOX = f"(0, 0, {SIZE}, {SIZE})"
 VOTES_HEADER = ("Usage", "Image name", *VOTED, "unknown", "NF")  # NF: not a face
 _NUMBERS = {str(number): number for number in range(256)}
 _UNKNOWN = (-1, -1, -1)  # identity, view and light
@@ -38,25 +42,28 @@ class Row(NamedTuple):
 
 
 def read(
-    path: Path, votes: Path | None = None, tell: Callable[[int, int], None] = lambda done, total: None
+    path: Path, votes: Path | None = None, report: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, Any]]:
     """The images, index and facts of FER's faces, for `sets.save`.
 
     Args:
         path: the table; or the folder with `train` and `test` in it, a tenth of whose training images are then for
-            validation, the same for everybody.
+            validation, the same for everybody; or the folder with `FER2013Train`, `FER2013Valid` and `FER2013Test` in
+            it, which has the votes of FER+.
         votes: the table of FER+, if the labels are to be those that most people voted for. Images on which they did not
             agree, or which they did not know, are left out; `facts["left_out"]` counts them.
-        tell: is called with how much is done and how much there is in all.
+        report: is called with how much is done and how much there is in all.
     """
     if path.is_dir():
         if votes is not None:
             raise ValueError(f"votes are of the rows of a table: path must be fer2013.csv, but {path} is a folder")
-        return _read_folder(path, tell)
+        if any((path / name).is_dir() for name in PLUS_FOLDERS):
+            return _read_plus(path, report)
+        return _read_folder(path, report)
     for file in (path, votes):
         if file is not None and not file.is_file():
             raise FileNotFoundError(f"{file} is missing: give the file as published, fer2013.csv say, or a folder")
-    return _read_table(path, votes, tell)
+    return _read_table(path, votes, report)
 
 
 def most_voted(votes: Sequence[int]) -> int | None:
@@ -71,7 +78,7 @@ def most_voted(votes: Sequence[int]) -> int | None:
 
 
 def _read_table(
-    path: Path, votes: Path | None, tell: Callable[[int, int], None]
+    path: Path, votes: Path | None, report: Callable[[int, int], None]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, Any]]:
     ballots = None if votes is None else _rows(votes, (VOTES_HEADER,))
     pixels, index, left_out = bytearray(), [], 0
@@ -90,7 +97,7 @@ def _read_table(
         else:
             pixels += image
             index.append((PARTS.index(USAGES[usage]), label, *_UNKNOWN))
-        tell(done, total)
+        report(done, total)
     if ballots is not None and (ballot := next(ballots, None)) is not None:
         raise ValueError(f"{ballot.line}: {votes} must have as many rows as images, but {path} has no more images")
     if not index:
@@ -145,7 +152,7 @@ def _label(ballot: Row, usage: str) -> int | None:
 
 
 def _read_folder(
-    path: Path, tell: Callable[[int, int], None]
+    path: Path, report: Callable[[int, int], None]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, Any]]:
     _check_folders(path, ("train", "test"))
     train, test = _files(path / "train"), _files(path / "test")
@@ -158,13 +165,55 @@ def _read_folder(
     images = np.empty((len(files), SIZE, SIZE), dtype=np.uint8)
     index = np.empty((len(files), len(COLUMNS)), dtype=np.int64)
     for row, file in enumerate(files):
-        image = read_grey(file)
-        if image.shape != (SIZE, SIZE):
-            raise ValueError(f"{file} must be {SIZE} x {SIZE} pixels, got {image.shape[1]} x {image.shape[0]}")
-        images[row] = image
+        images[row] = _read_image(file)
         index[row] = parts[row], EMOTIONS.index(file.parent.name), *_UNKNOWN
-        tell(row + 1, len(files))
+        report(row + 1, len(files))
     return images, index, _facts("fer2013", EMOTIONS, 0)
+
+
+def _read_plus(
+    path: Path, report: Callable[[int, int], None]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, Any]]:
+    _check_folders(path, tuple(PLUS_FOLDERS))
+    ballots = [(path / name, part, ballot) for name, part in PLUS_FOLDERS.items() for ballot in _ballots(path / name)]
+    images, index = [], []
+    for number, (folder, part, (line, name, votes)) in enumerate(ballots, 1):
+        label = most_voted([_number(vote, 10, line) for vote in votes])
+        if label is not None:
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{line}: {folder / name} is missing")
+            images.append(_read_image(folder / name))
+            index.append((PARTS.index(part), label, *_UNKNOWN))
+        report(number, len(ballots))
+    if not images:
+        raise ValueError(f"{path} must have images with a label in its folders; got none")
+    left_out = len(ballots) - len(images)
+    return np.stack(images), np.array(index, dtype=np.int64), _facts("ferplus", VOTED, left_out)
+
+
+def _ballots(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """The lines of a `label.csv`: where each is, the name of the image, and the votes."""
+    path = folder / LABELS
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: {folder} must have it beside its images")
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            for name, *values in reader:
+                line = f"{path}, line {reader.line_num}"
+                if len(values) != len(VOTES_HEADER) - 1 or values[0] != BOX or Path(name).name != name:
+                    wanted = f"the name of an image, the box {BOX!r} and {len(VOTES_HEADER) - 2} votes"
+                    raise ValueError(f"{line}: must be {wanted}; got {[name, *values]}")
+                yield line, name, values[1:]
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: must be a row of a table; {error}") from error
+
+
+def _read_image(file: Path) -> NDArray[np.uint8]:
+    image = read_grey(file)
+    if image.shape != (SIZE, SIZE):
+        raise ValueError(f"{file} must be {SIZE} x {SIZE} pixels, got {image.shape[1]} x {image.shape[0]}")
+    return image
 
 
 def _files(folder: Path) -> list[Path]:

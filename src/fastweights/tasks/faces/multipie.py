@@ -65,7 +65,7 @@ class Shot(NamedTuple):
 
 
 def read(
-    root: Path, points: Path | None = None, tell: Callable[[int, int], None] = lambda done, total: None
+    root: Path, points: Path | None = None, report: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, Any]]:
     """The images, index and facts of Multi-PIE's faces, for `sets.save`. Nobody is in two parts.
 
@@ -76,7 +76,7 @@ def read(
             (`001_01_01_051.txt`, or that of any of them: the head does not move), with a point on each line, x and y in
             pixels: the eye on the left of the image, the one on its right, and the tip of the nose; or all of the usual
             68 points. Files of that kind in iBUG's format, `.pts`, are read too.
-        tell: is called with the number of images that are done and that of all.
+        report: is called with the number of images that are done and that of all.
     """
     shots = _find(root)
     subjects = sorted({shot.subject for shot in shots})
@@ -95,7 +95,7 @@ def read(
             images[row] = _crop(path) if places is None else _align(path, places[path])
             index[row] = parts[identity], label, identity, shot.view, light
             row += 1
-            tell(row, total)
+            report(row, total)
     facts = {
         "name": "multipie",
         "classes": list(sets.EXPRESSIONS),

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base import interrupts
+from ...base.hints import install
 from . import facekit, sets
 from .alignment import EYES, NOSE, similarity
 from .facekit import FaceModel
@@ -54,9 +56,9 @@ class Set:
     """A set of rendered faces: its size, and the seed of all that is random in it."""
 
     identities: int = 337
-    """How many people; 20 of them are for the test."""
+    """People to render; 20 of them are for the test."""
     seed: int = 0
-    """Of the people, their expressions, poses and skins, and of the camera's noise."""
+    """The seed of the people, their expressions, poses and skins, and of the camera's noise."""
 
     def __post_init__(self) -> None:
         if self.identities < 3:
@@ -94,42 +96,56 @@ class Scene(NamedTuple):
     rays: Any  # trimesh's RayMeshIntersector
 
 
-def render(which: Set, workers: int, tell: Callable[[int, int], None] = lambda done, of: None) -> Path:
+def render(which: Set, workers: int, report: Callable[[int, int], None] = lambda done, of: None) -> Path:
     """Render a set, if it is not there yet, or go on with it; where it is.
 
     Args:
         workers: processes.
-        tell: how many of how many identities are rendered.
+        report: how many of how many identities are rendered.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     missing = [name for name in ("trimesh", "embreex") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(
-            f"to render faces, {' and '.join(missing)} must be installed: pip install 'fastweights[faces]'"
-        )
+        raise ValueError(f"to render faces, {' and '.join(missing)} must be installed: {install(*missing)}")
     recipe = which.recipe()
     if (which.folder / "set.json").exists() and sets.load_facts(which.folder).get("recipe") == recipe:
         return which.folder
     begun = which.folder.with_name(f".{which.folder.name}-{_digest(recipe)}")  # rendered so far, an identity in a file
     begun.mkdir(parents=True, exist_ok=True)
     left = [identity for identity in range(which.identities) if not _part(begun, identity).exists()]
-    tell(which.identities - len(left), which.identities)
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(_render_part, which, identity, begun) for identity in left]
-        try:
-            for number, job in enumerate(as_completed(jobs), which.identities - len(left) + 1):
-                job.result()
-                tell(number, which.identities)
-        except BrokenProcessPool as error:
-            raise OSError("a process that rendered was killed; the same command goes on from here") from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    report(which.identities - len(left), which.identities)
+    with interrupts.deferred():
+        _render_parts(which, workers, left, begun, report)
     images = np.concatenate([np.load(_part(begun, identity)) for identity in range(which.identities)])
     facts = {"name": "rendered", "classes": EXPRESSIONS, "views": [f"{view:+g}°" for view in VIEWS], "lights": LIGHTS}
     sets.save(which.folder, images.reshape(-1, SIZE, SIZE), index_of(which), {**facts, "recipe": recipe})
     shutil.rmtree(begun)
     return which.folder
+
+
+def _render_parts(which: Set, workers: int, left: list[int], begun: Path, report: Callable[[int, int], None]) -> None:
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=interrupts.install_in_child) as pool:
+        try:
+            with interrupts.blocked():
+                jobs = {pool.submit(_render_part, which, identity, begun) for identity in left}
+            while jobs:
+                done, jobs = wait(jobs, 0.2, FIRST_COMPLETED)
+                for job in done:
+                    job.result()
+                if done:
+                    report(which.identities - len(jobs), which.identities)
+                interrupts.check()
+        except BrokenProcessPool as error:
+            raise OSError("a process that rendered was killed; the same command goes on from here") from error
+        except interrupts.Interrupted:
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def index_of(which: Set) -> NDArray[np.int64]:

@@ -1,48 +1,43 @@
-"""What makes the difference in Catch: agents with one thing changed at a time.
+"""Ablations of Catch: agents with one thing changed at a time.
 
-It was asked of the settings that an earlier search had chosen, before agents were made steady (`agents.STEADY`).
+The base settings are those that an earlier search selected, before `agents.STEADY`.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..report import pages
-from ..training.files import write_json
+from ..report.style import name_of
 from ..training.workers import Job, Workers, run_all
 from . import agents, catch
-from .cells import finished, with_published, write_page
-from .run import with_knobs
+from .cells import finished
+from .reports import Report, commands_of
+from .run import with_hyperparameters
 
 VARIANT = (16, 3)
 FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
-BEFORE: dict[str, Any] = {"value": 0.5, "doubt": 0.0}
-CHOSEN: dict[str, dict[str, Any]] = {
-    "irnn": {**BEFORE, "lr": 0.005199550301032397, "entropy": 0.0034702260125949527, "input_range": 0.0},
-    "lstm": {**BEFORE, "lr": 0.00159690455637715, "entropy": 0.010460542170681304, "input_range": 0.0},
+BEFORE: dict[str, Any] = {"value_coef": 0.5}
+SELECTED: dict[str, dict[str, Any]] = {
+    "irnn": {**BEFORE, "lr": 0.005199550301032397, "entropy_coef": 0.0034702260125949527, "input_range": 0.0},
+    "lstm": {**BEFORE, "lr": 0.00159690455637715, "entropy_coef": 0.010460542170681304, "input_range": 0.0},
     "fast-weights": {
         **BEFORE,
         "lr": 0.005371862843208839,
-        "entropy": 0.013052887921011863,
+        "entropy_coef": 0.013052887921011863,
         "input_range": 0.3,
         "rate": 0.5654537110058789,
         "decay": 0.8,
         "inner_steps": 3,
     },
 }
-# What is changed in it.
-STEADIER: dict[str, dict[str, Any]] = {
-    "the value's error weighs 0.1": {"value": 0.1},
-    "a doubt of 0.001": {"doubt": 1e-3},
-    "both": {"value": 0.1, "doubt": 1e-3},
-}
+# What is changed.
 FOR_ALL: dict[str, dict[str, Any]] = {
-    "as chosen": {},
+    "as selected": {},
     "RMSProp": {"optimizer": "rmsprop"},
     "gradients clipped at 0.1": {"clip": 0.1},
-    **STEADIER,
-    "5 moves between updates": {"steps": 5},
+    "value_coef 0.1": {"value_coef": 0.1},
+    "rollout of 5 steps": {"rollout": 5},
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
     "inputs U(±1)": {"input_range": 1.0},
@@ -50,10 +45,10 @@ FOR_ALL: dict[str, dict[str, Any]] = {
     "paddle starts in the centre": {"paddle_start": "centre"},
 }
 FOR_IRNN: dict[str, dict[str, Any]] = {
-    "as chosen": {},
+    "as selected": {},
     "gradients clipped at 0.1": {"clip": 0.1},
-    **STEADIER,
-    "W starts as 0.5·I": {"identity": 0.5},
+    "value_coef 0.1": {"value_coef": 0.1},
+    "recurrent_init 0.5": {"recurrent_init": 0.5},
 }
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "1 inner step": {"inner_steps": 1},
@@ -66,22 +61,22 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
-    "W starts as 0.5·I": {"identity": 0.5},
-    "W starts as I": {"identity": 1.0},
+    "recurrent_init 0.5": {"recurrent_init": 0.5},
+    "recurrent_init 1": {"recurrent_init": 1.0},
 }
 CHANGES = {"irnn": FOR_IRNN, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
 
 
-def runs_of(core: str, knobs: Mapping[str, Any]) -> list[agents.Catch]:
-    """One run per seed; none, if what was chosen is like that anyway."""
-    base = [catch.config(core, VARIANT, CHOSEN[core], seed, FRAMES) for seed in range(SEEDS)]
-    changed = [with_knobs(run, knobs) for run in base]
-    return [] if knobs and changed == base else changed
+def runs_of(core: str, hyperparameters: Mapping[str, Any]) -> list[agents.Catch]:
+    """One run per seed; none, if the base settings have it anyway."""
+    base = [catch.config(core, VARIANT, SELECTED[core], seed, FRAMES) for seed in range(SEEDS)]
+    changed = [with_hyperparameters(run, hyperparameters) for run in base]
+    return [] if hyperparameters and changed == base else changed
 
 
 def folder_of(runs: Path, core: str, change: str) -> Path:
     """Where its seeds are."""
-    return runs / "catch-inquiry" / core / change.replace(" ", "-")
+    return runs / "catch-ablations" / core / change.replace(" ", "-")
 
 
 def reproduce(changes: Sequence[str], runs: Path, workers: Workers, command: str) -> dict[str, str]:
@@ -97,18 +92,18 @@ def reproduce(changes: Sequence[str], runs: Path, workers: Workers, command: str
             {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", "command": command},
         )
         for core, of_core in CHANGES.items()
-        for change, knobs in of_core.items()
+        for change, hyperparameters in of_core.items()
         if change in (changes or known)
-        for run in runs_of(core, knobs)
+        for run in runs_of(core, hyperparameters)
     ]
     return run_all(jobs, workers, agents.describe).failures
 
 
 def collect(runs: Path) -> list[dict[str, Any]]:
-    """What is finished: the entries of `results/catch-inquiry.json`."""
+    """What is finished: the entries of `results/catch-ablations.json`."""
     entries = []
     for core, changes in CHANGES.items():
-        for change, knobs in changes.items():
+        for change, hyperparameters in changes.items():
             done = finished(folder_of(runs, core, change))
             if done:
                 entries.append(
@@ -116,7 +111,7 @@ def collect(runs: Path) -> list[dict[str, Any]]:
                         "variant": list(VARIANT),
                         "core": core,
                         "change": change,
-                        "knobs": knobs,
+                        "hyperparameters": hyperparameters,
                         "frames": done[0].config["settings"]["frames"],
                         "seeds": [catch.of_seed(run) for run in done],
                         "command": done[0].config["command"],
@@ -125,24 +120,25 @@ def collect(runs: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def publish(runs: Path, results: Path) -> bool:
-    """Show what is finished, and write `catch-inquiry.json` and a page of it; whether there was anything."""
-    found = collect(runs)
-    if not found:
-        print(f"fastweights: no finished runs of the inquiry in {runs}: fastweights reproduce inquiry", file=sys.stderr)
+def report(to: Report) -> bool:
+    """Show what is finished, and write a page of it; whether there was anything."""
+    entries = to.entries("catch-ablations", collect(to.runs), _place)
+    if not entries:
         return False
-    entries = with_published(results / "catch-inquiry.json", found, _place)
-    title = "Catch: what makes the difference"
-    text = f"{catch.CAPTION} Each run has half of the frames of the published ones."
-    header = ("core", "what is changed", *catch.MEASURES)
-    rows = [(entry["core"], entry["change"], *catch.measures(entry["seeds"])) for entry in entries]
-    catch.show(title, {f"{entry['core']}: {entry['change']}": entry["seeds"] for entry in entries})
-    write_json(results / "catch-inquiry.json", entries)
-    commands = sorted({entry["command"] for entry in entries})
-    write_page(title, [pages.Section("Reward", text, header, rows, commands=commands)], results, "catch-inquiry")
+    title = "Catch: ablations"
+    text = f"{catch.CAPTION} Each run has half of the frames of the published ones. {catch.notes(entries)}".strip()
+    header = ("core", "what is changed", *catch.MEASURES, "source")
+    rows = [
+        (name_of(entry["core"]), entry["change"], *catch.measures(entry["seeds"]), entry["source"]) for entry in entries
+    ]
+    to.show(title, *catch.short(header, rows), catch.SHORT_CAPTION)
+    sections = [pages.Section("Return", text, header, rows, commands=commands_of(entries))]
+    to.write("catch-ablations", title, sections, entries)
     return True
 
 
-def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
+def _place(entry: Mapping[str, Any]) -> tuple[int, int, str]:
     changes = CHANGES[entry["core"]]
-    return list(CHANGES).index(entry["core"]), list(changes).index(entry["change"])
+    change = entry["change"]
+    place = list(changes).index(change) if change in changes else len(changes)  # of a loss that has changed since
+    return list(CHANGES).index(entry["core"]), place, change

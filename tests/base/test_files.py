@@ -4,10 +4,11 @@ import errno
 import json
 import os
 
+import flips
 import pytest
 import torch
 
-from fastweights.training import files
+from fastweights.base import files
 
 
 def test_json_both_ways(tmp_path):
@@ -57,11 +58,31 @@ def test_tensors_of_another_program_are_refused(tmp_path):
 
 def test_half_a_line_at_the_end_is_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text(json.dumps({"epoch": 1}) + "\n" + '{"epo')
-    assert files.read_lines(path) == [{"epoch": 1}]
+    lines = [json.dumps(files.seal({"epoch": epoch})) for epoch in (1, 2)]
+    for cut in range(len(lines[1])):
+        path.write_text(f"{lines[0]}\n{lines[1][:cut]}")
+        assert files.read_lines(path) == [{"epoch": 1}]
+    path.write_text(f"{lines[0]}\n{lines[1]} ")
+    with pytest.raises(files.BadFileError, match=r"metrics\.jsonl is damaged: its last line is whole, but not its end"):
+        files.read_lines(path)
     path.write_text("nonsense\n")
     with pytest.raises(files.BadFileError, match=r"metrics\.jsonl has a line that is not JSON"):
         files.read_lines(path)
+
+
+def test_what_is_sealed_is_what_it_was(tmp_path):
+    sealed = files.seal({"error": 0.25, "seeds": (1, 2)})
+    assert files.unseal(sealed, tmp_path) == {"error": 0.25, "seeds": [1, 2]}
+    with pytest.raises(files.BadFileError, match="is damaged"):
+        files.unseal({**sealed, "error": 0.24}, tmp_path)
+    for other in ({}, [], {"error": 0.25}):
+        with pytest.raises(files.BadFileError, match="has no checksum"):
+            files.unseal(other, tmp_path)
+
+
+def test_altered_bytes_are_noticed(tmp_path):
+    outcomes = flips.run(60, 0, tmp_path, commands=2)
+    assert not [what for what in outcomes if what.startswith("WRONG")], outcomes
 
 
 def test_bad_json_is_named(tmp_path):

@@ -1,0 +1,28 @@
+"""What to say to somebody who mistyped something, or has not installed it."""
+
+import difflib
+from collections.abc import Iterable
+
+EXTRAS = {"ray": "cluster", "trimesh": "faces", "embreex": "faces"}  # and all else: paper
+
+
+def install(*modules: str) -> str:
+    """How to get what an import did not find: the project is on no package index.
+
+    >>> install("tyro")
+    "in a clone of the project, pip install '.[paper]'"
+    """
+    extras = sorted({EXTRAS.get(module.split(".")[0], "paper") for module in modules})
+    return f"in a clone of the project, pip install '.[{','.join(extras)}]'"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a word that is not known.
+
+    >>> did_you_mean("fast-weigths/20", ["lstm/20", "fast-weights/20"])
+    '; did you mean fast-weights/20?'
+    >>> did_you_mean("something", ["else"])
+    ''
+    """
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -26,6 +26,7 @@ table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabu
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: right; white-space: nowrap }
 th { color: var(--soft); font-weight: 600 } td:first-child, th:first-child { padding-left: 0 }
 .words { text-align: left } td.words { white-space: normal; min-width: 5.5rem }
+@media (max-width: 40rem) { th { white-space: normal; vertical-align: bottom } th, td { padding: .3rem .4rem } }
 i { display: inline-block; width: .65em; height: .65em; border-radius: 50%; margin-right: .45em }
 pre { background: var(--box); padding: .7rem; border-radius: 6px; white-space: pre-wrap; font-size: .85rem }
 img { display: block; width: 100%; height: auto; max-width: 46rem }

@@ -22,7 +22,7 @@ import torch
 from speed import machine
 
 from fastweights import __version__, backend
-from fastweights.paper.agents import Catch, train
+from fastweights.paper.catch.run import Catch, train
 from fastweights.tasks.catch import CatchVector
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import prepare_process

@@ -20,7 +20,7 @@ import torch
 from fastweights import cli
 from fastweights.base.files import BadFileError
 from fastweights.models import pretrained
-from fastweights.paper.retrieval import Retrieval
+from fastweights.paper.retrieval.run import Retrieval
 from fastweights.paper.run import train
 from fastweights.training.runs import RunFolder
 from fastweights.training.supervised import Recipe

@@ -22,7 +22,7 @@ from .reproduce import (
     reproduce_table2,
     reproduce_table3,
 )
-from .search import search_catch, search_show, search_table1, search_table2, search_table3
+from .search import search_catch, search_claims, search_show, search_table1, search_table2, search_table3
 from .train import train_catch, train_glimpses, train_retrieval
 
 
@@ -99,6 +99,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "train glimpses": train_glimpses,
     "train catch": train_catch,
     "search table1": search_table1,
+    "search claims": search_claims,
     "search table2": search_table2,
     "search table3": search_table3,
     "search catch": search_catch,

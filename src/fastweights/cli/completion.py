@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple
 import tyro
 
 from ..models import pretrained
-from ..paper import table1, table2, table3
+from ..paper.faces import table3
+from ..paper.glimpses import table2
+from ..paper.retrieval import table1
 from .parse import CONFIG
 
 FILES, RUNS = "<files>", "<runs>"  # in place of words: any file; a run folder or a net of the package

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ..paper import table3
+from ..paper.faces import table3
 from ..tasks.faces import facekit, fer, multipie, rendered, sets
 from .options import RUNS, MaybePath, check_picture, counting
 

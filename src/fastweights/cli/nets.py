@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from ..paper import agents, glimpses, retrieval
+from ..paper.catch import run as agents
+from ..paper.glimpses import run as glimpses
+from ..paper.retrieval import run as retrieval
 from ..report import games, tables, terminal
 from ..training import a3c
 from .options import RUNS, Run, check_picture, run_folder

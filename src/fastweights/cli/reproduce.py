@@ -7,10 +7,16 @@ from typing import Literal
 
 import tyro
 
-from ..paper import catch, catch_ablations, glimpses, table1, table2, table3
-from ..paper import claims as paper_claims
+from ..paper.catch import ablations as catch_ablations
+from ..paper.catch import learning as catch
 from ..paper.cells import parse
+from ..paper.faces import table3
+from ..paper.glimpses import ablations as glimpses_ablations
+from ..paper.glimpses import run as glimpses
+from ..paper.glimpses import table2
 from ..paper.reports import Report
+from ..paper.retrieval import claims as paper_claims
+from ..paper.retrieval import table1
 from ..tasks.faces import rendered
 from .faces import render
 from .options import HERE, RESULTS, RUNS, MaybeCount, Some, Works, command, say_failures
@@ -29,7 +35,7 @@ def reproduce_table1(
     Args:
         cells: Only these cells, as in `fast-weights/20 lstm/50`; by default all.
         recipe: Train with the selected hyperparameters, or with the paper's words to the letter.
-        seeds: Runs per cell; by default 5 for 20 units and 3 for more.
+        seeds: Runs per cell; by default 10, and 5 of an associative LSTM.
         quick: Train 15 epochs and one seed, for a quick look, which is not a result.
     """
     to, some_cells = work.report(quick=quick), parse(cells, table1.CELLS)
@@ -39,10 +45,10 @@ def reproduce_table1(
 
 
 def reproduce_claims(*, claims: Some = (), work: Works = HERE) -> int:
-    """Try what the paper's text says about associative retrieval: η and λ, inner steps, ways of settling.
+    """Try what the paper's text says about associative retrieval: inner steps, ways of settling, layer norm, η and λ.
 
     Args:
-        claims: Only these of robust, "inner steps" and settling; by default all.
+        claims: Only these of variants and map; by default both.
     """
     failures = paper_claims.reproduce(claims, work.runs, work.crew, command())
     return _show(paper_claims.report, work.report(), "claims", failures)
@@ -61,7 +67,7 @@ def reproduce_table2(
     Args:
         cells: Only these, as in `fast-weights/50 lstm/100`; by default all, or for a quick look those with 50 units.
         recipes: Images as they are, or augmented by random translations; a quick look takes the first.
-        seeds: Runs per cell; by default 3.
+        seeds: Runs per cell; by default 5.
         quick: Train on few images, 4 epochs and one seed, for a quick look, which is not a result.
     """
     to, some_cells = work.report(quick=quick), parse(cells or (table2.QUICK_CELLS if quick else ()), table2.CELLS)
@@ -84,8 +90,8 @@ def reproduce_ablations(
         changes: Only these changes, as the table names them; by default all.
     """
     if experiment == "glimpses":
-        failures = table2.reproduce_ablations(changes, work.runs, work.crew, command())
-        return _show(table2.report_ablations, work.report(), "glimpses-ablations", failures)
+        failures = glimpses_ablations.reproduce(changes, work.runs, work.crew, command())
+        return _show(glimpses_ablations.report, work.report(), "glimpses-ablations", failures)
     failures = catch_ablations.reproduce(changes, work.runs, work.crew, command())
     return _show(catch_ablations.report, work.report(), "catch-ablations", failures)
 
@@ -103,7 +109,7 @@ def reproduce_table3(
     Args:
         cells: Only these cells, as in `fast-weights/200`; by default all.
         data: The set of faces; the rendered one is made if need be, others are imported by `faces import`.
-        seeds: Runs per cell; by default 3.
+        seeds: Runs per cell; by default 5.
         quick: Train on 20 rendered people, 8 epochs and one seed, for a quick look, which is not a result.
     """
     to, some_cells = work.report(quick=quick), parse(cells, table3.CELLS)
@@ -119,7 +125,6 @@ def reproduce_catch(
     *,
     cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
-    trials: int = 0,
     seeds: MaybeCount = None,
     quick: bool = False,
     work: Works = HERE,
@@ -129,15 +134,13 @@ def reproduce_catch(
     Args:
         cores: The recurrent cores to train.
         games: The games, each by its size and visible frames; a quick look takes the first.
-        trials: First run so many of the search's trials for each core and game, for the curves of the best.
-        seeds: Runs per core and game; by default 5.
+        seeds: Runs per core and game; by default 10.
         quick: Play 800,000 frames with one seed, for a quick look, which is not a result.
     """
     to = work.report(quick=quick)
     variants = [catch.variant(game) for game in (games[:1] if quick else games)]
     number = seeds if seeds is not None else 1 if quick else catch.SEEDS
-    failures = catch.search(variants, cores, trials, work.runs, work.crew, command()) if trials else {}
-    failures |= catch.reproduce(variants, cores, work.runs, work.crew, command(), seeds=number, quick=quick)
+    failures = catch.reproduce(variants, cores, work.runs, work.crew, command(), seeds=number, quick=quick)
     return _show(catch.report, to, "catch", failures)
 
 
@@ -160,7 +163,7 @@ def report(*, runs: Path = RUNS, results: Path = RESULTS, publish: bool = False)
 
 
 QUICK_REPORTS = (table1.report, table2.report, table3.report, catch.report)
-REPORTS = (*QUICK_REPORTS, paper_claims.report, table2.report_ablations, catch_ablations.report)
+REPORTS = (*QUICK_REPORTS, paper_claims.report, glimpses_ablations.report, catch_ablations.report)
 NEXT = {
     "table1": ("ask {} 'c9k8j3f1??c'", "evaluate {}"),
     "claims": ("ask {} 'c9k8j3f1??c'", "evaluate {}"),

@@ -1,6 +1,7 @@
 """`search`: the paper's searches, and those of one's own."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,15 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from ..base.files import write_json
-from ..paper import catch, table1, table2, table3
+from ..paper.catch import learning as catch
 from ..paper.cells import Cell, parse
+from ..paper.faces import table3
+from ..paper.glimpses import table2
+from ..paper.retrieval import claims, table1
 from ..paper.run import train_on_validation
 from ..tasks.faces import rendered
 from .faces import render
 from .options import HERE, MaybeText, Some, Work, Works, command, say_failures
 
 if TYPE_CHECKING:
+    from ..paper.studies import Study
     from ..training.search import Plan
+
+SEARCH_SEED = 1000
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,8 @@ class Searching:
     """Try so many settings, chosen from --hyperparameters by TPE, from what came of those before; 0: another search."""
     hyperparameters: Some = ()
     """What to draw from: `lr=1e-4..1e-2 clip=0.5,5`."""
-    prune: bool = False
-    """Stop trials that do worse than the median of the others at the same epoch."""
+    rung: int = 0
+    """After so many epochs, three times as many and so on, only the best third of the trials goes on; 0: all do."""
     study: MaybeText = None
     """The name of the study; by default that of the cell."""
     storage: MaybeText = None
@@ -50,9 +57,9 @@ class Searching:
                 raise ValueError("--hyperparameters must go with --random or --tpe, which say how many to draw")
             return None
         if chosen == ["grid"]:
-            return make_plan("grid", self.grid, 0, self.prune)
+            return make_plan("grid", self.grid, 0, self.rung)
         sampler: Literal["random", "tpe"] = "random" if self.random else "tpe"
-        return make_plan(sampler, self.hyperparameters, self.random or self.tpe, self.prune)
+        return make_plan(sampler, self.hyperparameters, self.random or self.tpe, self.rung)
 
 
 Searches = Annotated[Searching, tyro.conf.arg(name="")]
@@ -83,24 +90,26 @@ def _one(cells: Sequence[str], known: Sequence[Cell]) -> Cell:
     return chosen[0]
 
 
-def _write(work: Work, table: str, found: dict[str, Any]) -> None:
-    """What a search found, beside its runs, or to be published."""
+def _search_paper(table: str, studies: Mapping[str, "Study"], work: Work) -> int:
+    """The paper's searches of some cells, by name; what they came to is written beside their runs, or published."""
+    from ..paper import studies as room  # which is slow to load
+
+    failures = room.run_paper(list(studies.values()), work.runs, work.crew, command())
+    found = {name: outcome for name, study in studies.items() if (outcome := room.outcome(study, work.runs))}
+    for name, outcome in found.items():
+        print(f"{name}: {outcome['selected'] or 'not yet selected'}")
+        for hyperparameter in outcome["at_edge"]:
+            print(f"{name}: {hyperparameter} is at the edge of its range: widen it", file=sys.stderr)
     path = work.report().folder(f"search-{table}") / f"{table}-search.json"
-    write_json(path, found)
+    known = (work.report().published(f"{table}-search") or {}).get("cells", {}) if work.publish else {}
+    write_json(path, {"command": command(), "cells": known | found})
     print(f"written: {path}")
-
-
-def _record(experiment: str, found: Mapping[str, Any], hyperparameters: Sequence[str], value: str, work: Work) -> None:
-    """Let `search show` show a search for the cells of a table, too."""
-    from ..paper import studies  # which is slow to load
-
-    for cell, what in found.items():
-        tried = [(trial[value], {name: trial[name] for name in hyperparameters}) for trial in what["trials"]]
-        studies.record(f"{experiment}/{cell}", work.runs, tried)
+    print("to see the trials: fastweights search show " + " ".join(study.name for study in studies.values()))
+    return say_failures(failures)
 
 
 def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HERE) -> int:
-    """Find the settings of Table 1's cells on the validation set: the same grid for every cell, or a search of yours.
+    """Find the hyperparameters of Table 1's cells on the validation set: the same search for each, or one of yours.
 
     Args:
         cells: Only these cells, as in `fast-weights/20 lstm/50`; by default all.
@@ -108,16 +117,27 @@ def search_table1(*, cells: Cells = (), own: Searches = PAPERS, work: Works = HE
     plan = own.plan()
     if plan is not None:
         one = _one(cells, table1.CELLS)
-        config = table1.config(one, table1.TUNED.get(str(one), table1.GRID[0]), table1.SEARCH_SEED)
+        config = table1.config(one, table1.tuned_setting(one), SEARCH_SEED)
         return _search_own(f"own-table1-{one.folder}", plan, config, own, work)
-    failures = table1.search(work.runs).run(parse(cells, table1.CELLS), work.crew, command())
-    found = table1.selected(work.runs)
-    for cell, what in found.items():
-        print(f"{cell}: {what['selected'] or 'not yet selected'}")
-    known = work.report().published("table1-search") if work.publish else None  # of cells that were searched elsewhere
-    _write(work, "table1", {"command": command(), "cells": (known or {}).get("cells", {}) | found})
-    _record("table1", found, ("lr", "input_range", "clip"), "validation_loss", work)
-    return say_failures(failures)
+    chosen = parse(cells, table1.CELLS)
+    return _search_paper("table1", {str(cell): table1.study(cell) for cell in chosen}, work)
+
+
+def search_claims(*, variants: Some = (), own: Searches = PAPERS, work: Works = HERE) -> int:
+    """Find the hyperparameters of each variant of the paper's claims: the same search for each, or one of yours.
+
+    Args:
+        variants: Only these, as in "2 inner steps"; by default all. A search of your own takes one.
+    """
+    for variant in variants:
+        if variant not in claims.VARIANTS:
+            raise ValueError(f"variants must be of {', '.join(map(repr, claims.VARIANTS))}; got {variant!r}")
+    plan = own.plan()
+    if plan is not None:
+        name = variants[0] if variants else claims.BASE
+        config = claims.config(name, claims.TUNED.get(name, {}), SEARCH_SEED)
+        return _search_own(f"own-claims-{name.replace(' ', '-')}", plan, config, own, work)
+    return _search_paper("claims", {name: claims.study(name) for name in variants or claims.VARIANTS}, work)
 
 
 def search_table2(
@@ -127,7 +147,7 @@ def search_table2(
     own: Searches = PAPERS,
     work: Works = HERE,
 ) -> int:
-    """Find the learning rates of Table 2's cells on the validation set: the same for every cell, or a search of yours.
+    """Find the hyperparameters of Table 2's cells on the validation set: the same search for each, or one of yours.
 
     Args:
         cells: Only these cells, as in `fast-weights/50 lstm/100`; by default all.
@@ -136,19 +156,11 @@ def search_table2(
     plan = own.plan()
     if plan is not None:
         one = _one(cells, table2.CELLS)
-        config = table2.config(one, recipes[0], table2.QUICK["lr"], table2.SEARCH_SEED)
+        config = table2.config(one, recipes[0], table2.tuned(one, recipes[0]), SEARCH_SEED)
         return _search_own(f"own-table2-{recipes[0]}-{one.folder}", plan, config, own, work)
-    failures: dict[str, str] = {}
-    for recipe in recipes:
-        failures |= table2.search(work.runs, recipe).run(parse(cells, table2.CELLS), work.crew, command())
-    found = table2.selected(work.runs)
-    for images, of_images in found.items():
-        for cell, what in of_images.items():
-            print(f"{cell}, {images}: learning rate {what['selected']:g}")
-    _write(work, "table2", {"command": command(), "recipes": found})
-    for images, of_images in found.items():
-        _record(f"table2/{images}", of_images, ("lr",), "validation_error", work)
-    return say_failures(failures)
+    chosen = parse(cells, table2.CELLS)
+    studies = {f"{recipe}/{cell}": table2.study(cell, recipe) for recipe in recipes for cell in chosen}
+    return _search_paper("table2", studies, work)
 
 
 def search_table3(
@@ -158,7 +170,7 @@ def search_table3(
     own: Searches = PAPERS,
     work: Works = HERE,
 ) -> int:
-    """Find the learning rates of Table 3's cells on the validation set: the same for every cell, or a search of yours.
+    """Find the hyperparameters of Table 3's cells on the validation set: the same search for each, or one of yours.
 
     Args:
         cells: Only these cells, as in `fast-weights/200`; by default all.
@@ -169,52 +181,34 @@ def search_table3(
         render(rendered.Set(), work.workers)
     if plan is not None:
         one = _one(cells, table3.CELLS)
-        config = table3.config(one, data, table3.QUICK_LR, table3.SEARCH_SEED, table3.SEARCH_EPOCHS)
+        config = table3.config(one, data, table3.tuned(one, data), SEARCH_SEED)
         return _search_own(f"own-table3-{data}-{one.folder}", plan, config, own, work)
-    failures = table3.search(work.runs, data).run(parse(cells, table3.CELLS), work.crew, command())
-    found = table3.selected(work.runs, data)
-    for cell, what in found.items():
-        print(f"{cell}: learning rate {what['selected']:g}")
-    _write(work, "table3", {"command": command(), "data": data, "cells": found})
-    _record(f"table3/{data}", found, ("lr",), "validation_error", work)
-    return say_failures(failures)
+    studies = {f"{data}/{cell}": table3.study(cell, data) for cell in parse(cells, table3.CELLS)}
+    return _search_paper("table3", studies, work)
 
 
 def search_catch(
     *,
-    trials: int = catch.TRIALS,
     cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
     own: Searches = PAPERS,
     work: Works = HERE,
 ) -> int:
-    """Find the settings of Catch's agents by random search: the same number of trials for every core, or as you say.
+    """Find the hyperparameters of Catch's agents: the same search for every core, or one of yours.
 
     Args:
-        trials: Trials for each core and game; --random without --hyperparameters says the same.
         cores: The recurrent cores to search for; a search of your own takes the first.
         games: The games, each by its size and visible frames; a search of your own takes the first.
     """
-    from ..paper import studies  # which is slow to load
-
     variants = [catch.variant(game) for game in games]
-    if own.random and not own.hyperparameters:
-        trials, own = own.random, dataclasses.replace(own, random=0)
     plan = own.plan()
     if plan is not None:
-        frames = round(catch.SEARCH_SHARE * catch.FRAMES[variants[0]])
-        config = catch.config(cores[0], variants[0], catch.STARTING, catch.SEARCH_SEED, frames)
+        setting, frames = catch.STARTING[cores[0]], catch.FRAMES[variants[0]] // 4
+        config = catch.config(cores[0], variants[0], setting, SEARCH_SEED, frames)
         name = f"own-catch-{catch.name_of(variants[0], cores[0])}".replace("/", "-")
         return _search_own(name, plan, config, own, work, catch.train_for_return)
-    failures = catch.search(variants, cores, trials, work.runs, work.crew, command())
-    known = work.report().published("catch-search") if work.publish else None
-    found = catch.all_searched(work.runs, (known or {}).get("trials", {}))
-    for name, tried in found.items():
-        means = ", ".join(f"{mean:.2f}" for mean in tried[0]["mean_returns"] or []) or "no finalist yet"
-        print(f"{name}: mean training return {means}, {tried[0]['setting']}")
-        studies.record(f"catch/{name}", work.runs, [(-trial["early_return"], trial["setting"]) for trial in tried])
-    _write(work, "catch", {"command": command(), "trials": found})
-    return say_failures(failures)
+    studies = {catch.name_of(variant, core): catch.study(variant, core) for variant in variants for core in cores}
+    return _search_paper("catch", studies, work)
 
 
 def search_show(studies: tyro.conf.Positional[Some] = (), *, storage: MaybeText = None, work: Works = HERE) -> int:

@@ -7,7 +7,10 @@ from typing import Annotated
 import tyro
 
 from ..base.progress import Board, duration
-from ..paper import agents, catch, glimpses, retrieval
+from ..paper.catch import learning as catch
+from ..paper.catch import run as agents
+from ..paper.glimpses import run as glimpses
+from ..paper.retrieval import run as retrieval
 from ..paper.run import Config, train
 from ..tasks import retrieval as task
 from ..training.workers import prepare_process

@@ -41,10 +41,8 @@ class Agent(nn.Module):
     ) -> None:
         super().__init__()
         self.look = nn.Linear(pixels, 128)
-        self.core = make_core(core, 128, units, input_range=input_range, options=options)
-        if core == "irnn" or recurrent_init:
-            with torch.no_grad():
-                nn.init.eye_(self.core.weight_hh_l0).mul_(recurrent_init or 1.0)  # type: ignore[arg-type]
+        start = recurrent_init or (1.0 if core == "irnn" else 0.0)
+        self.core = make_core(core, 128, units, input_range=input_range, recurrent_init=start, options=options)
         self.policy = nn.Linear(self.core.output_size, actions)  # type: ignore[arg-type]
         self.value = nn.Linear(self.core.output_size, 1)  # type: ignore[arg-type]
         nn.init.zeros_(self.policy.weight)  # to begin with, all actions are alike

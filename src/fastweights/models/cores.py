@@ -11,16 +11,34 @@ from ..memory import FastWeights
 from .associative_lstm import AssociativeLSTM
 
 CORES = ("irnn", "lstm", "a-lstm", "fast-weights")
+OF_FAST_WEIGHTS = ("decay", "rate", "inner_steps", "layer_norm", "normalize_start", "settling")  # and of no other
+
+
+def without(core: str) -> frozenset[str]:
+    """The hyperparameters of other cores.
+
+    >>> sorted(without("irnn") & {"rate", "recurrent_init"}), sorted(without("lstm") & {"rate", "recurrent_init"})
+    (['rate'], ['rate', 'recurrent_init'])
+    """
+    found = () if core == "fast-weights" else OF_FAST_WEIGHTS
+    return frozenset(found if core in ("irnn", "fast-weights") else (*found, "recurrent_init"))
 
 
 def make_core(
-    name: str, input_size: int, units: int, *, input_range: float = 0.0, options: Mapping[str, Any] | None = None
+    name: str,
+    input_size: int,
+    units: int,
+    *,
+    input_range: float = 0.0,
+    recurrent_init: float = 0.0,
+    options: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """A recurrent layer, initialised; the number of features that it gives is its `output_size`.
 
     Args:
-        name: "irnn" (ReLU, W = 0.5·I), "lstm", "a-lstm" (associative, Danihelka et al. 2016) or "fast-weights".
+        name: "irnn" (ReLU), "lstm", "a-lstm" (associative, Danihelka et al. 2016) or "fast-weights".
         input_range: the input weights start as U(-range, range); 0: as is usual for the layer, U(-1/√H, 1/√H).
+        recurrent_init: W of "irnn" or "fast-weights" starts as this times I; 0: as 0.5 and 0.05 times I.
         options: more arguments of `FastWeights` or `AssociativeLSTM`.
 
     >>> core = make_core("irnn", 10, 20)
@@ -35,6 +53,10 @@ def make_core(
         raise ValueError(f"options must be empty for {name!r}, got {options}")
     if not 0 <= input_range < math.inf:
         raise ValueError(f"input_range must be at least 0 and finite, got {input_range}")
+    if not 0 <= recurrent_init < math.inf:
+        raise ValueError(f"recurrent_init must be at least 0 and finite, got {recurrent_init}")
+    if recurrent_init and "recurrent_init" in without(name):
+        raise ValueError(f"recurrent_init must be 0 for {name!r}, which has no single W; got {recurrent_init}")
     core: Any
     if name == "irnn":
         core = nn.RNN(input_size, units, nonlinearity="relu")
@@ -45,8 +67,8 @@ def make_core(
     else:
         core = FastWeights(input_size, units, **options)
     with torch.no_grad():
-        if name == "irnn":
-            nn.init.eye_(core.weight_hh_l0).mul_(0.5)
+        if name == "irnn" or recurrent_init:
+            nn.init.eye_(core.weight_hh_l0).mul_(recurrent_init or 0.5)
         for parameter, values in core.named_parameters():
             if parameter.startswith("weight_ih") and input_range:
                 values.uniform_(-input_range, input_range)

@@ -20,7 +20,7 @@ class GlimpseSignals(NamedTuple):
 
 
 class GlimpseNet(nn.Module):
-    """Glimpse and signals → recurrent core → 100 ReLUs → logits of the classes, read after the last glimpse.
+    """Glimpse and signals → embedding → recurrent core → 100 ReLUs → logits of the classes, at the last glimpse.
 
     Every core has the signals among its inputs. A core of fast weights uses them as control signals, too: it stores
     where `store` is set and nowhere else, resets h (and keeps A) where `wipe` is, and where `integrate` is it reads its
@@ -32,7 +32,9 @@ class GlimpseNet(nn.Module):
         pixels: of a glimpse.
         signals: that go with the glimpses.
         classes: how many there are.
-        input_range, options: of the core.
+        embedding: between a glimpse and the core: "none", or 50 and then 100 units, "linear" or "relu".
+        input_range, recurrent_init, options: of the core.
+        dropout: the share of what the core gives that is left out at random while training.
         control_signals: those that a core of fast weights uses; "integrate" is two, the reading ("read") and the
             matrix ("integrate").
 
@@ -51,7 +53,10 @@ class GlimpseNet(nn.Module):
         pixels: int,
         signals: GlimpseSignals,
         classes: int,
+        embedding: str = "none",
         input_range: float = 0.0,
+        recurrent_init: float = 0.0,
+        dropout: float = 0.0,
         options: Mapping[str, Any] | None = None,
         control_signals: tuple[str, ...] = ("store", "wipe", "read", "integrate"),
     ) -> None:
@@ -65,13 +70,18 @@ class GlimpseNet(nn.Module):
         if core == "fast-weights":
             options["integration"] = "integrate" in control_signals
         features = pixels + signals.inputs.shape[1]
-        self.core = make_core(core, features, units, input_range=input_range, options=options)
+        self.embedding = _embedding(embedding, features)
+        features = features if embedding == "none" else 100
+        self.core = make_core(
+            core, features, units, input_range=input_range, recurrent_init=recurrent_init, options=options
+        )
+        self.dropout = nn.Dropout(dropout)
         self.readout = nn.Sequential(nn.Linear(self.core.output_size, 100), nn.ReLU(), nn.Linear(100, classes))  # type: ignore[arg-type]
 
     def forward(self, glimpses: Tensor) -> Tensor:
         """Logits (B, classes) for glimpses (T, B, pixels)."""
         output, _ = self.core(self._features(glimpses), **self._signals())
-        return self.readout(output[-1])  # type: ignore[no-any-return]
+        return self.readout(self.dropout(output[-1]))  # type: ignore[no-any-return]
 
     def trace(self, glimpses: Tensor) -> Any:
         """What a core of fast weights did with glimpses (T, B, pixels)."""
@@ -79,10 +89,20 @@ class GlimpseNet(nn.Module):
 
     def _features(self, glimpses: Tensor) -> Tensor:
         inputs: Any = self.inputs
-        return torch.cat((glimpses, inputs.unsqueeze(1).expand(-1, glimpses.shape[1], -1)), -1)
+        seen = torch.cat((glimpses, inputs.unsqueeze(1).expand(-1, glimpses.shape[1], -1)), -1)
+        return self.embedding(seen)  # type: ignore[no-any-return]
 
     def _signals(self) -> dict[str, Tensor]:
         return {name: getattr(self, name) for name in self.control_signals}
+
+
+def _embedding(kind: str, features: int) -> nn.Module:
+    if kind not in ("none", "linear", "relu"):
+        raise ValueError(f"embedding must be 'none', 'linear' or 'relu', got {kind!r}")
+    if kind == "none":
+        return nn.Identity()
+    layers = nn.Linear(features, 50), nn.Linear(50, 100)
+    return nn.Sequential(*layers) if kind == "linear" else nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU())
 
 
 class ConvNet(nn.Module):
@@ -92,14 +112,15 @@ class ConvNet(nn.Module):
         features: of each layer.
         patch: pixels along a side; images have 4 of them along a side.
         classes: how many there are.
+        dropout: the share of the last layer that is left out at random while training.
 
     >>> ConvNet(20, patch=7, classes=10)(torch.rand(5, 28, 28)).shape
     torch.Size([5, 10])
     """
 
-    def __init__(self, features: int, *, patch: int, classes: int) -> None:
+    def __init__(self, features: int, *, patch: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.patch = patch
+        self.patch, self.dropout = patch, nn.Dropout(dropout)
         # Convolutions that never overlap, as products: much faster.
         self.patches = nn.Linear(patch * patch, features)
         self.details = nn.Linear(4 * features, features)
@@ -112,7 +133,7 @@ class ConvNet(nn.Module):
         scales = images, functional.avg_pool2d(images, 2)
         seen = [self.patches(_squares(scale.unsqueeze(-1), self.patch)).relu() for scale in scales]
         quadrants = (self.details(_squares(seen[0], 2)) + self.coarse(seen[1])).relu()  # (B, 2, 2, features)
-        return self.readout(self.image(quadrants.flatten(1)).relu())  # type: ignore[no-any-return]
+        return self.readout(self.dropout(self.image(quadrants.flatten(1)).relu()))  # type: ignore[no-any-return]
 
 
 def _squares(x: Tensor, side: int) -> Tensor:
@@ -129,14 +150,15 @@ class FaceConvNet(nn.Module):
         features: of each layer.
         patch: pixels along a side, a multiple of 3; images have 4 of them along a side.
         classes: how many there are.
+        dropout: the share of the last layer that is left out at random while training.
 
     >>> FaceConvNet(20, patch=12, classes=6)(torch.rand(5, 48, 48)).shape
     torch.Size([5, 6])
     """
 
-    def __init__(self, features: int, *, patch: int, classes: int) -> None:
+    def __init__(self, features: int, *, patch: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.patch = patch
+        self.patch, self.dropout = patch, nn.Dropout(dropout)
         self.patches = nn.Linear(patch * patch, features)
         self.image = nn.Linear(25 * features, features)
         self.readout = nn.Linear(features, classes)
@@ -147,4 +169,4 @@ class FaceConvNet(nn.Module):
         cut = images.unfold(1, self.patch, step).unfold(2, self.patch, step).flatten(3)  # (B, 10, 10, patch²)
         seen = self.patches(cut)  # a convolution, as a product: much faster for so large a patch
         pooled = functional.max_pool2d(seen.permute(0, 3, 1, 2), 2).relu()  # (B, features, 5, 5)
-        return self.readout(self.image(pooled.flatten(1)).relu())  # type: ignore[no-any-return]
+        return self.readout(self.dropout(self.image(pooled.flatten(1)).relu()))  # type: ignore[no-any-return]

@@ -20,7 +20,8 @@ class RetrievalNet(nn.Module):
         characters: how many different tokens there are.
         answers: how many different answers.
         embedding_range: embeddings start as U(-range, range).
-        input_range, options: of the core.
+        input_range, recurrent_init, options: of the core.
+        dropout: the share of what the core gives that is left out at random while training.
 
     >>> net = RetrievalNet("fast-weights", 50, characters=37, answers=10)
     >>> net(torch.randint(37, (3, 11))).shape
@@ -36,6 +37,8 @@ class RetrievalNet(nn.Module):
         answers: int,
         embedding_range: float = 1.0,
         input_range: float = 0.0,
+        recurrent_init: float = 0.0,
+        dropout: float = 0.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -46,17 +49,20 @@ class RetrievalNet(nn.Module):
             "answers": answers,
             "embedding_range": embedding_range,
             "input_range": input_range,
+            "recurrent_init": recurrent_init,
+            "dropout": dropout,
             "options": dict(options or {}),
         }
         self.embedding = nn.Parameter(torch.empty(characters, 50).uniform_(-embedding_range, embedding_range))
         self.expand = nn.Linear(50, 100)
-        self.core = make_core(core, 100, units, input_range=input_range, options=options)
+        self.core = make_core(core, 100, units, input_range=input_range, recurrent_init=recurrent_init, options=options)
+        self.dropout = nn.Dropout(dropout)
         self.readout = nn.Sequential(nn.Linear(self.core.output_size, 100), nn.ReLU(), nn.Linear(100, answers))  # type: ignore[arg-type]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, answers) for tokens (B, T)."""
         output, _ = self.core(self.inputs(tokens))
-        return self.readout(output[-1])  # type: ignore[no-any-return]
+        return self.readout(self.dropout(output[-1]))  # type: ignore[no-any-return]
 
     def inputs(self, tokens: Tensor) -> Tensor:
         """What the core sees of tokens (B, T): (T, B, 100)."""

@@ -53,7 +53,17 @@ class Report:
         after each of them what is published of the same.
         """
         here = {place(entry): {**entry, "source": HERE} for entry in found}
-        there = {place(entry): {**entry, "source": PUBLISHED} for entry in self.published(name) or []}
+        published = self.published(name) or []
+        if (
+            self.publish
+            and found
+            and {entry.get("protocol") for entry in published} - {entry.get("protocol") for entry in found}
+        ):
+            raise ValueError(
+                f"{self.results / name}.json has results of another protocol, which are not mixed with these: "
+                "move it away, or name another folder by --results"
+            )
+        there = {place(entry): {**entry, "source": PUBLISHED} for entry in published}
         if self.publish:
             return [entry for _, entry in sorted({**there, **here}.items(), key=lambda item: item[0])]
         return [entry for at, own in sorted(here.items()) for entry in (own, there.get(at)) if entry]

@@ -12,7 +12,7 @@ from ..base.files import BadFileError
 from ..base.progress import Progress
 from ..training import supervised
 from ..training.runs import RunFolder
-from ..training.supervised import ChooseBy, Examples, Recipe
+from ..training.supervised import Examples, Recipe, score
 
 
 class Config(Protocol):
@@ -25,8 +25,8 @@ class Config(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def choose_by(self) -> ChooseBy:
-        """What the best epoch of such a run, and the best of several, is lowest in."""
+    def without(self) -> frozenset[str]:
+        """The hyperparameters that are not those of its model."""
 
     def settings(self) -> dict[str, Any]:
         """As plain values, with the task's name under "task": what makes this run this run."""
@@ -43,12 +43,11 @@ def train(
     path: Path,
     command: str,
     *,
-    until: int | None = None,
     test: bool = True,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
     report: Callable[[Progress], None] = lambda progress: None,
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
     the test set is not even made.
     """
@@ -61,8 +60,6 @@ def train(
             config.training,
             folder,
             seed=config.seed,
-            choose_by=config.choose_by,
-            until=until,
             curves=curves,
             checkpoint_seconds=checkpoint_seconds,
             report=report,
@@ -73,10 +70,10 @@ def train(
 def train_on_validation(
     config: Config, path: Path, command: str, report: Callable[[Progress], None]
 ) -> dict[str, float | None]:
-    """One trial; the test set is not looked at."""
-    result = train(config, path, command, test=False, report=report) or {}
-    value = result.get(f"validation_{config.choose_by}")
-    return {"value": math.inf if value is None else value, "validation_error": result.get("validation_error")}
+    """One trial of a search; the test set is not looked at."""
+    result = train(config, path, command, test=False, report=report)
+    error = result.get("validation_error")
+    return {"value": math.inf if error is None else score(result), "validation_error": error}
 
 
 C = TypeVar("C")
@@ -89,6 +86,8 @@ def with_hyperparameters(config: Any, setting: Mapping[str, Any]) -> Any:
     for name, value in setting.items():
         if name not in of_run | of_recipe:
             raise ValueError(f"there is no hyperparameter {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
+        if name in config.without:
+            raise ValueError(f"{name} is no hyperparameter of this model; got {name}={value!r}")
         there = getattr(config if name in of_run else config.training, name)
         fits = isinstance(value, int | float) if isinstance(there, float) else isinstance(value, type(there))
         if not fits or isinstance(value, bool) != isinstance(there, bool):

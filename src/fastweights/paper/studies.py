@@ -1,22 +1,124 @@
-"""Searches of one's own over any hyperparameters of a run, by a grid, at random or by TPE; how they are shown."""
+"""Searches for the hyperparameters of runs: those of the paper's cells, and one's own; how they are shown."""
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..report import pages
+from ..report.statistics import rank_correlation
 from ..training import search
 from ..training.runs import without_passwords
-from ..training.search import Plan, Sampler, Tried, parse_hyperparameter, storage_of
+from ..training.search import Plan, Sampler, parse_hyperparameter, storage_of
 from ..training.workers import Job, Workers
 from .reports import Report
-from .run import with_hyperparameters
+from .run import train_on_validation, with_hyperparameters
+
+# Equal for all models: so many trials for each hyperparameter that is searched; then the best from several seeds.
+TRIALS = 8
+FINALISTS, SEEDS = 5, 3
+FIRST_SEED = 1000  # of the search; published runs have others
 
 
-def make_plan(sampler: Sampler, hyperparameters: Sequence[str], trials: int, prune: bool) -> Plan:
+@dataclass(frozen=True)
+class Study:
+    """The search for the hyperparameters of a cell.
+
+    Trials are drawn at random and halved; the best `FINALISTS` of those that ran to their ends are trained from more
+    seeds, and the setting with the lowest mean is selected.
+
+    Args:
+        name: of the study.
+        config: the run whose hyperparameters are varied.
+        hyperparameters: as people write them.
+        rung: after so many epochs only the best third goes on.
+        trials: for each hyperparameter.
+        seeds: of each finalist, with that of the trial.
+        function: runs a trial, and gives what is minimised as "value".
+    """
+
+    name: str
+    config: Any
+    hyperparameters: tuple[str, ...]
+    rung: int
+    trials: int = TRIALS
+    seeds: int = SEEDS
+    function: Callable[..., dict[str, Any]] = train_on_validation
+
+    @property
+    def plan(self) -> Plan:
+        """The trials."""
+        trials = self.trials * len(self.hyperparameters)
+        drawn = tuple(map(parse_hyperparameter, self.hyperparameters))
+        return Plan(drawn, "random", trials, self.rung, seed=FIRST_SEED)
+
+    def finals(self, best: Sequence[Mapping[str, Any]]) -> Plan:
+        """The best settings from further seeds."""
+        seeds = range(FIRST_SEED + 1, FIRST_SEED + self.seeds)
+        seed = search.Hyperparameter("seed", (), FIRST_SEED, FIRST_SEED + self.seeds)
+        given = tuple({**setting, "seed": number} for setting in best for number in seeds)
+        return Plan((*self.plan.hyperparameters, seed), "given", given=given)
+
+
+def run_paper(studies: Sequence[Study], runs: Path, workers: Workers, command: str) -> dict[str, str]:
+    """Search for the hyperparameters of cells: the trials, then the finalists; what failed."""
+    failures: dict[str, str] = {}
+    for study in studies:
+        failed = run(study.name, study.plan, study.config, runs, None, workers, command, study.function)
+        failures |= {f"{study.name} {name}": why for name, why in failed.items()}
+        best = [trial.setting for trial in _finished(study.name, runs)[:FINALISTS]]
+        if best and not failed:
+            plan, name = study.finals(best), f"{study.name}-finals"
+            failed = run(name, plan, study.config, runs, None, workers, command, study.function)
+            failures |= {f"{name} {trial}": why for trial, why in failed.items()}
+    return failures
+
+
+def _finished(name: str, runs: Path) -> list[search.Tried]:
+    found = [study for study in search.load_studies(storage_of(runs)) if study.study_name == name]
+    return search.finished(found[0]) if found else []
+
+
+def outcome(study: Study, runs: Path) -> dict[str, Any] | None:
+    """What a search came to: what `results/<table>-search.json` has of a cell; None if it has not begun.
+
+    "selected" is None until all finalists are finished. The rank correlation is between the values at the first rung
+    and at the end, of the trials that ran to their ends; their "epochs" are None.
+    """
+    known = {each.study_name: each for each in search.load_studies(storage_of(runs))}
+    if study.name not in known:
+        return None
+    trials = search.finished(known[study.name])
+    again = search.finished(known[f"{study.name}-finals"]) if f"{study.name}-finals" in known else []
+    finalists: list[dict[str, Any]] = []
+    for value, setting in trials[:FINALISTS]:
+        values = [other for other, its in again if {**its, "seed": 0} == {**setting, "seed": 0}]
+        if len(values) == study.seeds - 1:
+            finalists.append({"setting": setting, "values": [value, *values]})
+    finalists.sort(key=lambda each: statistics.fmean(each["values"]))
+    whole = len(finalists) == min(FINALISTS, len(trials)) > 0
+    selected = finalists[0]["setting"] if whole else None
+    first, last = search.agreement(known[study.name], study.rung)
+    ranges = {each.name: each for each in study.plan.hyperparameters}
+    tried: list[tuple[float, dict[str, Any], int | None]] = [(value, setting, None) for value, setting in trials]
+    tried += search.pruned(known[study.name])
+    return {
+        "selected": selected,
+        "at_edge": [name for name, value in (selected or {}).items() if ranges[name].at_edge(value)],
+        "hyperparameters": list(study.hyperparameters),
+        "trials": len(tried),
+        "rung": study.rung,
+        "rank_correlation": rank_correlation(first, last)._asdict() if len(first) > 2 else None,
+        "finalists": finalists,
+        "tried": [{"value": value, "setting": setting, "epochs": epochs} for value, setting, epochs in tried],
+    }
+
+
+def make_plan(sampler: Sampler, hyperparameters: Sequence[str], trials: int, rung: int) -> Plan:
     """A plan, from hyperparameters as people write them."""
-    return Plan(tuple(map(parse_hyperparameter, hyperparameters)), sampler, trials, prune)
+    return Plan(tuple(map(parse_hyperparameter, hyperparameters)), sampler, trials, rung)
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -60,16 +162,6 @@ def run(
         return Job(trial, function, arguments)
 
     return search.run(study, plan, runs / "studies" / name, make_job, workers, describe).failures
-
-
-def record(name: str, runs: Path, tried: Sequence[tuple[float | None, dict[str, Any]]]) -> None:
-    """Put the trials of a search of the paper's into a study.
-
-    Args:
-        tried: what was minimised, None if it diverged, and the setting; of those with the same setting, the last.
-    """
-    last = {search.name_of(setting): Tried(math.inf if value is None else value, setting) for value, setting in tried}
-    search.record(name, storage_of(runs), list(last.values()))
 
 
 def show(storage: str | None, to: Report, names: Sequence[str] = ()) -> list[str]:

@@ -16,7 +16,8 @@ from .style import colour_of, name_of
 Entry = Mapping[str, Any]
 HEADER = ("model", "units", "ours", "best val.", "paper", "seeds", "weights", "source")
 BEST = "Best val.: the seed with the lowest validation error."
-LEGEND = f"Ours: mean ± standard deviation over seeds. {BEST}"
+MEANS = "Means over seeds, with their 95 % bootstrap intervals."
+LEGEND = f"{MEANS} {BEST}"
 
 
 def rows(entries: Sequence[Entry], *, usual: str = "tuned") -> list[tuple[str, ...]]:
@@ -25,7 +26,7 @@ def rows(entries: Sequence[Entry], *, usual: str = "tuned") -> list[tuple[str, .
         (
             name_of(entry["model"]) + (f" ({entry['recipe']})" if entry["recipe"] != usual else ""),
             f"{entry['units']}",
-            spread(entry["test_error_mean"], entry["test_error_std"], len(entry["seeds"])),
+            estimate(entry),
             f"{entry['test_error_best_validation']:.2f}",
             "" if entry["paper"] is None else f"{entry['paper']:g}",
             seeds_of(entry),
@@ -43,6 +44,20 @@ def spread(mean: float, deviation: float, count: int) -> str:
     ('1.23 ± 0.50', '1.23')
     """
     return f"{mean:.2f} ± {deviation:.2f}" if count > 1 else f"{mean:.2f}"
+
+
+def estimate(entry: Entry, *, accuracy: bool = False) -> str:
+    """The mean test error of an entry, or its accuracy, with the interval of the mean, if it has one.
+
+    >>> estimate({"test_error_mean": 1.234, "interval": [1.1, 1.4]}), estimate({"test_error_mean": 1.0})
+    ('1.23 [1.10, 1.40]', '1.00')
+    >>> estimate({"test_error_mean": 10.0, "interval": [9.0, 12.0]}, accuracy=True)
+    '90.00 [88.00, 91.00]'
+    """
+    mean, interval = entry["test_error_mean"], entry.get("interval")
+    if accuracy:
+        mean, interval = 100 - mean, interval and [100 - interval[1], 100 - interval[0]]
+    return f"{mean:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else f"{mean:.2f}"
 
 
 def seeds_of(entry: Entry) -> str:

@@ -136,3 +136,13 @@ def translate(images: Tensor, most: int, generator: torch.Generator | None = Non
     rows, columns = (down + steps).unsqueeze(2), (right + steps).unsqueeze(1)  # (B, n, 1), (B, 1, n)
     padded = functional.pad(images, (most,) * 4)
     return padded[torch.arange(B, device=images.device)[:, None, None], rows, columns]
+
+
+def mirror(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Images (B, n, n), each mirrored left to right with a probability of one half.
+
+    >>> mirror(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 2, 2])
+    """
+    chosen = torch.rand(len(images), 1, 1, generator=generator).to(images.device) < 0.5
+    return torch.where(chosen, images.flip(-1), images)

@@ -8,6 +8,7 @@ alone is the synchronous algorithm, the same to the last bit for the same seed, 
 import functools
 import math
 import multiprocessing
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -275,28 +276,27 @@ def learn(
     folder: RunFolder,
     *,
     seed: int,
-    until: int | None = None,
     ray: str | None = None,
     checkpoint_seconds: float = 30.0,
     report: Callable[[Progress], None] = lambda progress: None,
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """Play and learn in a folder that is `opened`, or go on with what was begun there; the result.
 
     A worker that dies is replaced, and nothing is lost but what it was playing. A gradient that is not a number ends
     the run as "diverged", with the last checkpoint kept.
 
     Args:
-        until: stop after so many frames, to go on later; the result is then None.
         ray: the address of a Ray cluster on which the workers are to play; the weights stay here.
     """
     done = folder.result
     if done is not None:
         return done
-    net, until = game.make_net(), recipe.frames if until is None else until
+    net = game.make_net()
     shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone(), recipe.workers), _Position()
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
     measured: dict[str, Any] = folder.metrics[-1] if at.window else {"frames": 0, "return": None}
+    returned = [entry["return"] for entry in folder.metrics]
     writer = folder.tensorboard(measured["frames"])
     started, before = time.monotonic(), at.seconds
     last_saved, last_told = started, -math.inf
@@ -310,6 +310,7 @@ def learn(
         nonlocal measured
         measured = at.close_window() | {"seconds": before + time.monotonic() - started}
         folder.add_metrics(measured)
+        returned.append(measured["return"])
         for name, value in measured.items():
             writer.add_scalar(name, value, measured["frames"])
 
@@ -317,16 +318,16 @@ def learn(
     try:
         with interrupts.deferred():
             all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
-            for played in all_played(game, recipe, shared, at, seed) if at.frames < until else ():
+            for played in all_played(game, recipe, shared, at, seed) if at.frames < recipe.frames else ():
                 at.add(played)
                 now = time.monotonic()
                 if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
                     measure()
-                    if until <= at.frames < recipe.frames:
-                        break
+                    last_told = -math.inf
                 if now - last_told > 0.5:
                     latest = measured["return"]
-                    note, value = ("", None) if latest is None else (f"return {latest:.2f}", -latest)
+                    note = "" if latest is None else f"return {latest:.2f}"
+                    value = -statistics.fmean(returned) if returned else None  # what a search minimises
                     report(Progress(at.frames, recipe.frames, at.window, note, value))
                     last_told = now
                 if now - last_saved > checkpoint_seconds:
@@ -344,8 +345,6 @@ def learn(
         writer.close()
     if stopped == "finished":
         save()
-        if at.frames < recipe.frames:
-            return None
     at.seconds = before + time.monotonic() - started
     result = {"seed": seed, "stopped": stopped, "frames": shared.frames, "updates": shared.updates}
     result |= {"episodes": at.episodes, "deaths": at.deaths, "seconds": at.seconds}

@@ -1,4 +1,8 @@
-"""Searches for settings, by Optuna: a grid, at random or by TPE. Many machines may work on one study.
+"""Searches for hyperparameters, by Optuna: a grid, at random or by TPE. Many machines may work on one study.
+
+With a first rung, trials are halved as they run (asynchronous successive halving, Li et al. 2018): at the rung, and
+whenever three times as many epochs are over, only the best third of those that got there go on. The finalists of a
+search are run again from other seeds, in a study of their own.
 
 What a trial came to is in its run folder; the study, a data base, has what was tried and who is at it. A trial whose
 process is gone is gone on with by whoever comes next.
@@ -14,14 +18,13 @@ import platform
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import optuna
-from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
@@ -30,7 +33,8 @@ from .runs import RunFolder, without_passwords
 from .workers import Job, Outcomes, Workers, run_all
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-Sampler = Literal["grid", "random", "tpe"]
+Sampler = Literal["grid", "random", "tpe", "given"]
+REDUCTION = 3  # of the trials at a rung one of so many goes on
 STALE_SECONDS = 60.0  # after which a trial of another machine, whose folder nobody holds, is taken over
 ASKING_SECONDS = 3.0  # in which whoever asks for a trial says who it is, or has died
 
@@ -59,8 +63,24 @@ class Hyperparameter:
         if isinstance(self.low, int) and isinstance(self.high, int):
             return generator.randint(self.low, self.high)
         if self._is_log():
-            return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
-        return generator.uniform(self.low, self.high)
+            value = math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
+        else:
+            value = generator.uniform(self.low, self.high)
+        return min(max(float(f"{value:.3g}"), self.low), self.high)  # nobody wants to read more digits
+
+    def at_edge(self, value: Any) -> bool:
+        """Whether a value is in the outer twentieth of the range: a better one may be outside.
+
+        >>> rate = Hyperparameter("rate", (), 0.001, 0.1)
+        >>> rate.at_edge(0.0011), rate.at_edge(0.01)
+        (True, False)
+        """
+        if self.values or isinstance(self.low, int):
+            return False
+        low, high, value = (
+            map(math.log, (self.low, self.high, value)) if self._is_log() else (self.low, self.high, value)
+        )
+        return not 0.05 <= (value - low) / (high - low) <= 0.95
 
     def _is_log(self) -> bool:
         return 0 < 10 * self.low <= self.high
@@ -106,13 +126,20 @@ def _value(word: str) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """A search: over which hyperparameters, how, and for how many trials (a grid knows)."""
+    """A search: over which hyperparameters, how, and for how many trials (a grid knows).
+
+    Args:
+        rung: after so many epochs only the best third goes on; 0: all trials run to their ends.
+        seed: of what is drawn.
+        given: the settings to try, for a plan that draws none.
+    """
 
     hyperparameters: tuple[Hyperparameter, ...]
     sampler: Sampler = "grid"
     trials: int = 0
-    prune: bool = False
+    rung: int = 0
     seed: int = 0
+    given: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         names = [hyperparameter.name for hyperparameter in self.hyperparameters]
@@ -122,8 +149,10 @@ class Plan:
             raise ValueError(f"hyperparameters must be named once each; got {', '.join(names)}")
         if self.sampler == "grid" and not all(hyperparameter.values for hyperparameter in self.hyperparameters):
             raise ValueError(f"a grid must have values, not ranges; got {' '.join(map(str, self.hyperparameters))}")
-        if self.sampler != "grid" and self.trials < 1:
+        if self.sampler in ("random", "tpe") and self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials}")
+        if self.rung < 0:
+            raise ValueError(f"rung must be at least 0, got {self.rung}")
 
     @property
     def size(self) -> int:
@@ -138,6 +167,8 @@ class Plan:
             return [dict(zip(names, values, strict=True)) for values in found]
         if self.sampler == "tpe":
             return []
+        if self.sampler == "given":
+            return [dict(setting) for setting in self.given]
         generator = random.Random(self.seed)
         return [{each.name: each.draw(generator) for each in self.hyperparameters} for _ in range(self.trials)]
 
@@ -158,9 +189,12 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
         "experiment": dict(experiment),
         "hyperparameters": [str(each) for each in plan.hyperparameters],
         "sampler": plan.sampler,
+        "rung": plan.rung,
     }
     facts = json.loads(json.dumps(facts))
-    pruner = optuna.pruners.MedianPruner(n_warmup_steps=2) if plan.prune else optuna.pruners.NopPruner()
+    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if plan.rung:
+        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=plan.rung, reduction_factor=REDUCTION)
     with _reached(storage):
         study = _create(name, storage, pruner)
         there = study.user_attrs.get("facts")
@@ -170,7 +204,7 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
             what = next(key for key in facts if there.get(key) != facts[key])
             raise ValueError(
                 f"the study {name!r} is of something else: its {what} was {there.get(what)} and is now {facts[what]}; "
-                "choose another name by --study"
+                f"delete {storage.removeprefix('sqlite:///')}, or choose another name by --study"
             )
         known = [_setting(trial) for trial in study.get_trials(deepcopy=False)]
         for setting in plan.settings():
@@ -235,7 +269,7 @@ def run(
 
     def should_prune(job: Job, progress: Progress) -> bool:
         trial = trials[job.name]
-        if not plan.prune or progress.value is None or not math.isfinite(progress.value):
+        if not plan.rung or progress.value is None or not math.isfinite(progress.value):
             return False
         if reported.get(job.name) == progress.epoch:
             return False
@@ -349,6 +383,25 @@ class Tried(NamedTuple):
     setting: dict[str, Any]
 
 
+def agreement(study: optuna.Study, rung: int) -> tuple[list[float], list[float]]:
+    """What the trials that were run to their ends had at the first rung, and what at the end."""
+    pairs = []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        at_rung = [step for step in trial.intermediate_values if step >= rung]
+        if at_rung and trial.value is not None and math.isfinite(trial.value):
+            pairs.append((trial.intermediate_values[min(at_rung)], trial.value))
+    return [first for first, _ in pairs], [last for _, last in pairs]
+
+
+def pruned(study: optuna.Study) -> list[tuple[float, dict[str, Any], int]]:
+    """The trials that were stopped at a rung: their last value, their setting, and after how many epochs."""
+    found = []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)):
+        epoch = max(trial.intermediate_values, default=0)
+        found.append((trial.intermediate_values.get(epoch, math.inf), dict(trial.params), epoch))
+    return sorted(found, key=lambda trial: trial[0])
+
+
 def finished(study: optuna.Study) -> list[Tried]:
     """The trials that were run to their ends, the best first."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -369,23 +422,3 @@ def importances(study: optuna.Study) -> dict[str, float]:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return optuna.importance.get_param_importances(copy, evaluator=evaluator)
-
-
-def record(name: str, storage: str, tried: Sequence[Tried]) -> None:
-    """Put trials that no study asked for into one of its own, so that they are shown, too. Settings are numbers."""
-    if not tried:
-        return
-    columns = {hyperparameter: [setting[hyperparameter] for _, setting in tried] for hyperparameter in tried[0].setting}
-    kinds: dict[str, Any] = {
-        hyperparameter: IntDistribution(min(those), max(those))
-        if all(isinstance(value, int) for value in those)
-        else FloatDistribution(min(those), max(those), log=0 < 10 * min(those) <= max(those))
-        for hyperparameter, those in columns.items()
-    }
-    with _reached(storage):
-        study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
-        there = finished(study)
-        for trial in tried:
-            if trial not in there:
-                found = optuna.trial.create_trial(value=trial.value, params=trial.setting, distributions=kinds)
-                study.add_trial(found)

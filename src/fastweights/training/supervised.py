@@ -16,7 +16,6 @@ from ..base.progress import Progress
 from .runs import RunFolder
 
 Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
-ChooseBy = Literal["loss", "error"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,9 @@ class Recipe:
     """How to train."""
 
     lr: float = 1e-3
-    """The learning rate of Adam, at its highest."""
+    """The learning rate of AdamW, at its highest."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay: each update shrinks all weights by this times the learning rate."""
     epochs: int = 20
     """Passes through the training set."""
     batch: int = 128
@@ -33,17 +34,16 @@ class Recipe:
     """Clip the gradient to this norm; 0: never."""
     schedule: Literal["constant", "cosine", "warm-cosine"] = "cosine"
     """The learning rate stays, or falls to zero along a cosine, or rises for a twentieth of the updates first."""
-    patience: int = 0
-    """Stop after this many epochs that were not better on the validation set; 0: never."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 1), ("patience", 0)):
+        for name, least in (("epochs", 1), ("batch", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
-        if not 0 <= self.clip < math.inf:
-            raise ValueError(f"clip must be at least 0 and finite, got {self.clip}")
+        for name in ("weight_decay", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if self.schedule not in ("constant", "cosine", "warm-cosine"):
             raise ValueError(f"schedule must be 'constant', 'cosine' or 'warm-cosine', got {self.schedule!r}")
 
@@ -74,14 +74,22 @@ def measure(model: nn.Module, examples: Examples) -> Measured:
     return Measured(functional.cross_entropy(found.double(), classes).item(), wrong.double().mean().item())
 
 
-def rank(measured: Mapping[str, float], choose_by: ChooseBy) -> tuple[float, ...]:
-    """How good an epoch was on the validation set, the smaller the better: its loss, or its error and then its loss.
+def rank(measured: Mapping[str, float]) -> tuple[float, float]:
+    """How good an epoch was on the validation set, the smaller the better: its error, and for the same error its loss.
 
-    The loss tells nets apart that are all on a plateau, or all without error. The error is what a net that grows too
-    sure of itself is good at: it still falls when the loss rises.
+    The error is what tables show; it still falls when a net grows too sure of itself and the loss rises.
     """
-    loss, error = measured["validation_loss"], measured["validation_error"]
-    return (loss,) if choose_by == "loss" else (error, loss)
+    return measured["validation_error"], measured["validation_loss"]
+
+
+def score(measured: Mapping[str, float]) -> float:
+    """The same order as one number, to be minimised by a search: an error is worth more than any loss.
+
+    >>> score({"validation_error": 0.25, "validation_loss": 2.0})
+    0.250002
+    """
+    error, loss = rank(measured)
+    return error + 1e-6 * min(loss, 50.0)
 
 
 class _Position:
@@ -104,21 +112,18 @@ def fit(
     folder: RunFolder,
     *,
     seed: int,
-    choose_by: ChooseBy = "loss",
-    until: int | None = None,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
     report: Callable[[Progress], None] = lambda progress: None,
     facts: Mapping[str, Any] | None = None,
-) -> dict[str, Any] | None:
-    """Train in a folder that is `opened`; the result, or None if it stopped at epoch `until`, to be gone on with.
+) -> dict[str, Any]:
+    """Train in a folder that is `opened`, or go on with what was begun there; the result.
 
     The best epoch is selected on `splits["validation"]`. `splits["test"]`, if there is one, is measured with the
     weights of that epoch at the end (and after every epoch, to be looked at later, with `curves`), and decides nothing.
 
     Args:
         seed: of the order of the examples.
-        choose_by: what is lowest in the best epoch: see `rank`.
         checkpoint_seconds: a kill loses no more than this much work.
         report: is called about twice a second with where the run is.
         facts: saved beside the best weights.
@@ -127,7 +132,7 @@ def fit(
     if done is not None:
         return done
     inputs, classes = splits["train"]
-    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.lr, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
     at = _restore(model, optimizer, folder, seed)
     batches = math.ceil(len(inputs) / recipe.batch)
     folder.keep_metrics(at.epoch)
@@ -145,7 +150,7 @@ def fit(
 
     try:
         with interrupts.deferred():
-            while not stopped and (until is None or at.epoch < until):
+            while not stopped:
                 shuffled = at.generator.clone_state()
                 order = torch.randperm(len(inputs), generator=shuffled).split(recipe.batch)
                 while at.batch < batches and not stopped:
@@ -166,7 +171,7 @@ def fit(
                         stopped = "diverged"
                     now = time.monotonic()
                     if now - last_told > 0.5:
-                        report(_progress(at, recipe.epochs * batches, measured, choose_by))
+                        report(_progress(at, recipe.epochs * batches, measured, best))
                         last_told = now
                     if now - last_saved > checkpoint_seconds and not stopped:
                         save()
@@ -183,7 +188,7 @@ def fit(
                 if not math.isfinite(measured["validation_loss"]):
                     stopped = "diverged"
                     break
-                if best is None or rank(measured, choose_by) < rank(best, choose_by):
+                if best is None or rank(measured) < rank(best):
                     at.best_epoch, best = at.epoch, measured
                     folder.save_best(model.state_dict(), {**(facts or {}), "epoch": at.epoch})
                 measured["seconds"] = seconds_before + time.monotonic() - started
@@ -192,7 +197,7 @@ def fit(
                     writer.add_scalar(name, value, at.epoch)
                 save()
                 stopped = _stopped(at, recipe)
-                report(_progress(at, recipe.epochs * batches, measured, choose_by))
+                report(_progress(at, recipe.epochs * batches, measured, best))
                 last_told = time.monotonic()
     except interrupts.Interrupted:
         if not stopped:
@@ -200,16 +205,14 @@ def fit(
         raise
     finally:
         writer.close()
-    if not stopped:
-        return None
     result = _result(model, splits, folder, at, stopped, seed)
     folder.finish(result)
     return result
 
 
-def _progress(at: _Position, updates: int, measured: Mapping[str, float], choose_by: ChooseBy) -> Progress:
+def _progress(at: _Position, updates: int, measured: Mapping[str, float], best: Mapping[str, float] | None) -> Progress:
     note = f"error {measured['validation_error']:.2%}" if measured else ""
-    return Progress(at.updates, updates, at.epoch, note, measured.get(f"validation_{choose_by}"))
+    return Progress(at.updates, updates, at.epoch, note, None if best is None else score(best))
 
 
 def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:
@@ -223,11 +226,7 @@ def _learning_rate(recipe: Recipe, update: int, updates: int) -> float:
 
 def _stopped(at: _Position, recipe: Recipe) -> str:
     """Why the run is over, or nothing."""
-    if at.epoch >= recipe.epochs:
-        return "finished"
-    if recipe.patience and at.epoch - at.best_epoch >= recipe.patience:
-        return "no progress"
-    return ""
+    return "finished" if at.epoch >= recipe.epochs else ""
 
 
 def _result(

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..models.agent import Agent, Player
-from ..report.games import Game
-from ..tasks.catch import CatchVector, ShowLastAction
-from ..training import a3c
-from ..training.runs import RunFolder
-from . import run
+from ...models import cores
+from ...models.agent import Agent, Player
+from ...report.games import Game
+from ...tasks.catch import CatchVector, ShowLastAction
+from ...training import a3c
+from ...training.runs import RunFolder
+from .. import run
 
 TASK = "catch"
 UNITS, ACTIONS = 128, 3
@@ -65,6 +66,11 @@ class Catch:
             raise ValueError(f"recurrent_init must be 0 for an LSTM, which has no single W; got {self.recurrent_init}")
         CatchVector(1, self.size, self.visible, self.paddle_start)  # which knows what they may be
 
+    @property
+    def without(self) -> frozenset[str]:
+        """The hyperparameters that are not those of this core."""
+        return cores.without(self.core)
+
     def settings(self) -> dict[str, Any]:
         """As plain values: what makes this run this run."""
         values = dataclasses.asdict(self)
@@ -73,7 +79,7 @@ class Catch:
     def make_net(self) -> Agent:
         """The agent, initialised from the seed."""
         torch.manual_seed(self.seed)
-        names = ("decay", "rate", "inner_steps", "layer_norm")
+        names = [name for name in cores.OF_FAST_WEIGHTS if name in vars(self)]
         options = {name: getattr(self, name) for name in names} if self.core == "fast-weights" else None
         return Agent(
             self.core,
@@ -104,23 +110,9 @@ def train(
     ray: str | None = None,
 ) -> dict[str, Any]:
     """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
-    result = train_until(config, path, command, None, report, ray)
-    assert result is not None
-    return result
-
-
-def train_until(
-    config: Catch,
-    path: Path,
-    command: str,
-    until: int | None,
-    report: Callable[[Any], None] = lambda progress: None,
-    ray: str | None = None,
-) -> dict[str, Any] | None:
-    """The same until so many frames are played; the result, or None if there are frames left."""
     folder = RunFolder(path)
     with folder.opened(config.settings(), command):
-        return a3c.learn(config, config.training, folder, seed=config.seed, until=until, ray=ray, report=report)
+        return a3c.learn(config, config.training, folder, seed=config.seed, ray=ray, report=report)
 
 
 def load_config(folder: RunFolder) -> Catch:
@@ -135,10 +127,8 @@ def load_net(folder: RunFolder) -> Agent:
     return net
 
 
-def describe(result: Mapping[str, Any] | None) -> str:
+def describe(result: Mapping[str, Any]) -> str:
     """A run, in words."""
-    if result is None:
-        return "goes on if it is among the best"
     if result["stopped"] == "diverged":
         return "diverged"
     return f"return {result['greedy_return']:.2f} (greedy), {result['sampled_return']:.2f} (sampled)"

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report import pages
-from ..report.style import name_of
-from ..training.workers import Job, Workers, run_all
-from . import agents, catch
-from .cells import finished
-from .reports import Report, commands_of
-from .run import with_hyperparameters
+from ...report import pages
+from ...report.style import name_of
+from ...training.workers import Job, Workers, run_all
+from ..cells import finished
+from ..reports import Report, commands_of
+from ..run import with_hyperparameters
+from . import learning as catch
+from . import run as agents
 
 VARIANT = (16, 3)
 FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3

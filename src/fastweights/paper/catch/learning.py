@@ -1,64 +1,58 @@
 """Catch: agents with three kinds of memory that learn a game they see only the beginning of, by A3C."""
 
-import dataclasses
 import math
-import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report import pages, style, tables
-from ..tasks.catch import optimal_score, random_score
-from ..training import a3c
-from ..training.runs import RunFolder
-from ..training.workers import Job, Workers, run_all
-from . import agents, run
-from .agents import Catch, describe, train, train_until
-from .cells import finished
-from .reports import Report, commands_of
+from ...report import pages, style, tables
+from ...tasks.catch import optimal_score, random_score
+from ...training import a3c
+from ...training.runs import RunFolder
+from ...training.workers import Job, Workers, run_all
+from ..cells import PROTOCOL, finished
+from ..reports import Report, commands_of
+from ..run import with_hyperparameters
+from ..studies import FIRST_SEED as SEARCH_SEED
+from ..studies import Study
+from . import run as agents
+from .run import Catch, describe, train
 
 CORES = ("irnn", "lstm", "fast-weights")
 VARIANTS = ((16, 3), (24, 5))
 FRAMES = {(16, 3): 4_000_000, (24, 5): 10_000_000}
-SEEDS, TRIALS, TOP = 5, 50, 5
-FIRST_SEED = 30  # of the published runs: those before it were seen while the search's rules were made
-SEARCH_SEED = 1000
-SEARCH_SHARE = 0.25  # of the frames: then the TOP go on, those with the highest return
-FINALISTS = (
-    2  # of these, those that learned fastest: they learn again, and the one with the better worst run is selected
+SEEDS = 10
+FIRST_SEED = 40  # of the published runs: those before it were seen while the search's rules were made
+
+# The search, the same for every core: a trial is worth its mean return over all frames. A quarter of the frames is the
+# first rung; the finalists learn from five seeds.
+FOR_ALL = (
+    "lr=1e-4..3e-2",
+    "entropy_coef=1e-4..3e-2",
+    "value_coef=0.03..1.0",
+    "clip=0.1..10.0",
+    "num_envs=16,32,64",
+    "input_range=0.0,0.3,1.0,3.0",
 )
-FINAL_SEEDS = 2  # of each finalist: a policy that collapses from some seeds is not to be selected
-FOR_ALL = ("lr", "entropy_coef", "input_range")
-HYPERPARAMETERS = {  # of a core, that the search draws
-    "irnn": FOR_ALL,
+W = "recurrent_init=0.05,0.5,1.0"
+HYPERPARAMETERS = {
+    "irnn": (*FOR_ALL, W),
     "lstm": FOR_ALL,
-    "fast-weights": (*FOR_ALL, "rate", "decay", "inner_steps"),
+    "fast-weights": (*FOR_ALL, W, "rate=0.01..1.0", "decay=0.7..0.99", "inner_steps=1,2,3"),
 }
+RUNG = a3c.WINDOWS // 4
+FINAL_SEEDS = 5
 THRESHOLDS = (0.0, 0.5, 0.9)
 POINTS = 50  # of a curve
 QUICK_FRAMES = 800_000
 
 
-def trials(core: str, variant: tuple[int, int], count: int) -> dict[str, Catch]:
-    """Settings drawn at random, as many and from the same ranges for every core, by name.
-
-    What only one core has is drawn for all, so that the others have the same learning rates and entropy coefficients.
-    """
-    generator, found = random.Random(f"{SEARCH_SEED} {variant}"), {}
-    for number in range(count):
-        lr, entropy_coef = 10 ** generator.uniform(-3.5, -2), 10 ** generator.uniform(-2.5, -1.5)
-        drawn = {
-            "lr": lr,
-            "entropy_coef": entropy_coef,
-            "input_range": generator.choice((0.0, 0.3, 1.0)),
-            "rate": 10 ** generator.uniform(-2, 0),
-            "decay": generator.choice((0.8, 0.9, 0.95, 0.99)),
-            "inner_steps": generator.choice((1, 2, 3)),
-        }
-        setting = {name: drawn[name] for name in HYPERPARAMETERS[core]}
-        found[f"trial-{number}"] = config(core, variant, setting, SEARCH_SEED + number, FRAMES[variant])
-    return found
+def study(variant: tuple[int, int], core: str) -> Study:
+    """The search for the hyperparameters of a core in a variant of the game."""
+    run = config(core, variant, {}, SEARCH_SEED, FRAMES[variant])
+    name = f"catch/{name_of(variant, core)}"
+    return Study(name, run, HYPERPARAMETERS[core], RUNG, seeds=FINAL_SEEDS, function=train_for_return)
 
 
 def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
@@ -66,7 +60,7 @@ def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed
     size, visible = variant
     training = a3c.Recipe(frames=frames, rollout=size - 1, **agents.STEADY)
     base = Catch(core=core, size=size, visible=visible, training=training, seed=seed)  # type: ignore[arg-type]
-    found: Catch = run.with_hyperparameters(base, setting)
+    found: Catch = with_hyperparameters(base, setting)
     return found
 
 
@@ -100,9 +94,9 @@ def mean_return(metrics: Sequence[Mapping[str, Any]]) -> float:
 
 
 def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
-    """One trial of a search: its value is the negative final return (lower is better)."""
+    """One trial of a search: its value is the negative mean return over all frames (lower is better)."""
     result = train(config, path, command, report)
-    return {"value": -final_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
+    return {"value": -mean_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
 
 
 def final_return(metrics: Sequence[Mapping[str, Any]]) -> float:
@@ -151,14 +145,11 @@ TUNED: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     },
 }
 # For a quick look: all three learn the game in a minute or two.
-STARTING: dict[str, Any] = {
-    "lr": 3e-3,
-    "entropy_coef": 0.01,
-    "input_range": 0.3,
-    "num_envs": 16,
-    "rate": 0.1,
-    "decay": 0.8,
-    "inner_steps": 2,
+OF_QUICK = {"lr": 3e-3, "entropy_coef": 0.01, "input_range": 0.3, "num_envs": 16}
+STARTING: dict[str, dict[str, Any]] = {
+    "irnn": OF_QUICK,
+    "lstm": OF_QUICK,
+    "fast-weights": {**OF_QUICK, "rate": 0.1, "decay": 0.8, "inner_steps": 2},
 }
 
 
@@ -181,94 +172,6 @@ def name_of(variant: tuple[int, int], core: str) -> str:
     return f"{variant[0]}-{variant[1]}/{core}"
 
 
-def search(
-    variants: Sequence[tuple[int, int]], cores: Sequence[str], count: int, runs: Path, workers: Workers, command: str
-) -> dict[str, str]:
-    """Run the beginnings of all trials, the best of them to their end, then the finalists; what failed."""
-    if count < 1:
-        raise ValueError(f"trials must be at least 1, got {count}")
-    failures: dict[str, str] = {}
-    for stage in ("all", "best", "finalists"):
-        jobs = []
-        for variant in variants:
-            for core in cores:
-                drawn = trials(core, variant, count)
-                ran = [trial for trial in searched(variant, core, runs) if trial["trial"] in drawn]
-                until = round(SEARCH_SHARE * FRAMES[variant]) if stage == "all" else None
-                names = [trial["trial"] for trial in leading(ran, FINALISTS if stage == "finalists" else TOP)]
-                chosen = drawn if stage == "all" else {name: drawn[name] for name in names}
-                if stage == "finalists":
-                    chosen = {name: again for each in chosen.items() for name, again in finals(*each).items()}
-                for name, trial in chosen.items():
-                    path = runs / "search-catch" / name_of(variant, core) / name
-                    arguments = {"config": trial, "path": path, "command": command, "until": until}
-                    jobs.append(Job(f"{core} {variant} {name}", train_until, arguments))
-        failures |= run_all(jobs, workers, describe).failures
-    return failures
-
-
-def finals(name: str, trial: Catch) -> dict[str, Catch]:
-    """The further runs of a finalist, from other seeds."""
-    seeds = [trial.seed + 100 * number for number in range(1, FINAL_SEEDS + 1)]
-    return {f"again/{name}-{number}": dataclasses.replace(trial, seed=seed) for number, seed in enumerate(seeds)}
-
-
-def leading(found: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The trials that learned fastest, of those that were trained to the end; the others by how well they began."""
-    return sorted(found, key=_rank_alone)[:count]
-
-
-def _rank_alone(trial: Mapping[str, Any]) -> tuple[float, float]:
-    whole = trial["mean_return"]
-    return math.inf if whole is None else -whole, -trial["early_return"]
-
-
-def searched(variant: tuple[int, int], core: str, runs: Path) -> list[dict[str, Any]]:
-    """The trials that have begun: what was drawn, and what came of it; the one to be selected before the others.
-
-    The `early_return` is that after a quarter of the frames. The `mean_return` is over all frames, and the trial has
-    its curve; None: it did not go on. The `mean_returns` are those of a finalist from all its seeds; None: it is none.
-    """
-    found, folder = [], runs / "search-catch" / name_of(variant, core)
-    for path in sorted(folder.glob("trial-*")):
-        trial = RunFolder(path)
-        again = [RunFolder(folder / "again" / f"{path.name}-{number}") for number in range(FINAL_SEEDS)]
-        metrics, until = trial.metrics, SEARCH_SHARE * trial.config["settings"]["frames"]
-        early = [number for number, entry in enumerate(metrics, 1) if entry["frames"] >= until][:1]
-        if trial.result is None and not early:
-            continue
-        each = {
-            "trial": path.name,
-            "setting": {name: trial.config["settings"][name] for name in HYPERPARAMETERS[core]},
-            "early_return": final_return(metrics[: early[0]] if early else []),  # nothing: it diverged
-            "mean_return": None,
-            "mean_returns": None,
-        }
-        if trial.result is not None:
-            each |= {"mean_return": _mean_return(trial), "curve": curve(metrics)}
-            if all(run.result is not None for run in again):
-                each["mean_returns"] = [_mean_return(run) for run in (trial, *again)]
-        found.append(each)
-    return sorted(found, key=_rank)
-
-
-def _rank(trial: Mapping[str, Any]) -> tuple[float, ...]:
-    means = trial["mean_returns"]
-    return math.inf if means is None else -min(means), *_rank_alone(trial)
-
-
-def _mean_return(run: RunFolder) -> float:
-    """Of a finished run; -1: it diverged."""
-    return mean_return(run.metrics) if (run.result or {})["stopped"] == "finished" else -1.0
-
-
-def all_searched(runs: Path, known: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The same by name, for all variants and cores; of those that were not searched here, what is known."""
-    names = {name_of(variant, core): (variant, core) for variant in VARIANTS for core in CORES}
-    found = {name: searched(*which, runs) or known.get(name) for name, which in names.items()}
-    return {name: tried for name, tried in found.items() if tried}
-
-
 def reproduce(
     variants: Sequence[tuple[int, int]],
     cores: Sequence[str],
@@ -285,7 +188,7 @@ def reproduce(
     jobs = []
     for variant in variants:
         for core in cores:
-            setting = STARTING if quick else TUNED.get((variant, core))
+            setting = STARTING[core] if quick else TUNED.get((variant, core))
             if setting is None:
                 raise ValueError(f"{core} has not been searched for {variant} yet: fastweights search catch")
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
@@ -302,13 +205,8 @@ def experiment(quick: bool = False) -> str:
     return "catch-quick" if quick else "catch"
 
 
-def collect(runs: Path, known: Mapping[str, Any], quick: bool = False) -> list[dict[str, Any]]:
-    """The cores whose runs are finished: the entries of `results/catch.json`.
-
-    Args:
-        known: the trials of searches that did not run here.
-    """
-    tried = {} if quick else all_searched(runs, known)
+def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
+    """The cores whose runs are finished: the entries of `results/catch.json`."""
     entries = []
     for variant in VARIANTS:
         for core in CORES:
@@ -318,10 +216,12 @@ def collect(runs: Path, known: Mapping[str, Any], quick: bool = False) -> list[d
                     {
                         "variant": list(variant),
                         "core": core,
-                        "setting": STARTING if quick else TUNED[variant, core],
+                        "protocol": PROTOCOL,
+                        "setting": STARTING[core] if quick else TUNED[variant, core],
                         "frames": done[0].config["settings"]["frames"],
+                        "workers": done[0].config["settings"]["workers"],
+                        "trials": 0 if quick else study(variant, core).plan.trials,
                         "seeds": [of_seed(run) | {"curve": curve(run.metrics)} for run in done],
-                        "trials": tried.get(name_of(variant, core), []),
                         "command": done[0].config["command"],
                     }
                 )
@@ -390,10 +290,9 @@ def _in_thousands(frames: Sequence[int | None]) -> str:
 
 def report(to: Report) -> bool:
     """Show what is finished, and write a page and the figures of it; whether there was anything."""
-    from ..report import figures  # which is slow to load
+    from ...report import figures  # which is slow to load
 
-    known = (to.published("catch-search") or {}).get("trials", {}) if to.publish else {}
-    entries = to.entries("catch", collect(to.runs, known, to.quick), _place)
+    entries = to.entries("catch", collect(to.runs, to.quick), _place)
     if not entries:
         return False
     title, body = "Catch: agents with memory", rows(entries)
@@ -402,12 +301,8 @@ def report(to: Report) -> bool:
     sections = [pages.Section("Return", text, HEADER, body, commands=commands_of(entries))]
     for variant in VARIANTS:
         some = [entry for entry in to.drawn(entries) if tuple(entry["variant"]) == variant]
-        for heading, suffix, kind in (
-            ("seeds of the selected hyperparameters", "", "seeds"),
-            (f"the {TOP} best trials of the search", "-search", "trials"),
-        ):
-            groups = {entry["core"]: of_kind for entry in some if (of_kind := _curves(entry[kind]))}
-            sections += _figure(figures, groups, f"Training return on {variant}, {heading}", variant, to, suffix)
+        groups = {entry["core"]: of_kind for entry in some if (of_kind := _curves(entry["seeds"]))}
+        sections += _figure(figures, groups, f"Training return on {variant}", variant, to)
     to.write("catch", title, sections, entries)
     return True
 
@@ -426,7 +321,7 @@ def _curves(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _figure(
-    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], to: Report, suffix: str
+    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], to: Report
 ) -> list[pages.Section]:
     if not groups:
         return []
@@ -434,6 +329,6 @@ def _figure(
     size = variant[0]
     for score, words in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
         figure.axes[0].axhline(score, color="grey", linestyle=":" if score > 0 else "--", label=words)
-    name = f"catch-{variant[0]}-{variant[1]}{suffix}.png"
+    name = f"catch-{variant[0]}-{variant[1]}.png"
     picture = figures.save(figures.finish(figure), to.folder("catch") / name)[0]
     return [pages.Section(heading, figure=picture)]

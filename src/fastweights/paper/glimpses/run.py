@@ -4,19 +4,20 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ..models.glimpses import ConvNet, FaceConvNet, GlimpseNet, GlimpseSignals
-from ..tasks import mnist
-from ..tasks.faces import sets
-from ..tasks.glimpses import Schedule, make_schedule, translate
-from ..training import supervised
-from ..training.runs import RunFolder
-from ..training.supervised import ChooseBy, Examples, Measured, Recipe
-from . import run
+from ...models import cores
+from ...models.glimpses import ConvNet, FaceConvNet, GlimpseNet, GlimpseSignals
+from ...tasks import mnist
+from ...tasks.faces import sets
+from ...tasks.glimpses import Schedule, make_schedule, mirror, translate
+from ...training import supervised
+from ...training.runs import RunFolder
+from ...training.supervised import Examples, Measured, Recipe
+from .. import run
 
 TASK = "glimpses"
 Signal = Literal["store", "wipe", "read", "integrate"]
@@ -47,7 +48,6 @@ IMAGES: dict[str, Images] = {
 class Glimpses:
     """One training run of images by glimpses."""
 
-    choose_by: ClassVar[ChooseBy] = "error"
     model: Model = "fast-weights"
     """The net; "ln-rnn" is fast weights without fast weights, "linear" a linear classifier of all pixels."""
     units: int = 100
@@ -58,10 +58,18 @@ class Glimpses:
     """Train on so many images; 0: all."""
     translation: int = 0
     """Random translation of training images, by up to so many pixels; 0: none."""
+    mirror: bool = False
+    """Random mirroring of training images, left to right."""
     order: Literal["return", "once", "three levels"] = "return"
     """24 glimpses; 20, which do not come back to the quadrants; 26, which see the whole image first and last."""
     input_range: float = 0.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    recurrent_init: float = 0.0
+    """For a ReLU RNN and fast weights: W starts as this times I; 0: its default, 0.5 and 0.05."""
+    embedding: Literal["none", "linear", "relu"] = "none"
+    """What is between a glimpse and the core: nothing, or 50 and then 100 units, linear or ReLUs."""
+    dropout: float = 0.0
+    """The share of what the core, or the last layer of a ConvNet, gives that is left out at random while training."""
     decay: float = 0.95
     """For fast weights: λ, how much of the memory is left after a step."""
     rate: float = 0.5
@@ -87,12 +95,24 @@ class Glimpses:
             raise ValueError(
                 f"translation must be below the size of the images, {self.images.size}; got {self.translation}"
             )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if not 0 <= self.input_range < math.inf:
             raise ValueError(f"input_range must be at least 0 and finite, got {self.input_range}")
         object.__setattr__(self, "control_signals", tuple(self.control_signals))  # JSON knows no tuples
         for signal in self.control_signals:
             if signal not in get_args(Signal):
                 raise ValueError(f"control_signals must be of {', '.join(get_args(Signal))}; got {signal!r}")
+
+    @property
+    def without(self) -> frozenset[str]:
+        """The hyperparameters that are not those of this model."""
+        if self.model in ("convnet", "linear"):
+            found = cores.without("lstm") | {"input_range", "embedding", "order", "control_signals"}
+            return found | {"units", "dropout"} if self.model == "linear" else found
+        if self.model == "ln-rnn":
+            return cores.without("irnn") | {"control_signals"}
+        return cores.without(self.model) | (frozenset() if self.model == "fast-weights" else {"control_signals"})
 
     def settings(self) -> dict[str, Any]:
         """As plain values: what makes this run this run."""
@@ -116,7 +136,7 @@ class Glimpses:
             return Looking(linear, None, self)
         if self.model == "convnet":
             kind = ConvNet if self.data in mnist.SOURCES else FaceConvNet
-            convnet = kind(self.units, patch=self.images.patch, classes=self.images.classes)
+            convnet = kind(self.units, patch=self.images.patch, classes=self.images.classes, dropout=self.dropout)
             return Looking(convnet, None, self)
         schedule = self.make_schedule()
         core, options, control_signals = self.model, None, self.control_signals
@@ -130,7 +150,10 @@ class Glimpses:
             pixels=self.images.patch**2,
             signals=GlimpseSignals(*schedule.signals()),
             classes=self.images.classes,
+            embedding=self.embedding,
             input_range=self.input_range,
+            recurrent_init=self.recurrent_init,
+            dropout=self.dropout,
             options=options,
             control_signals=control_signals,
         )
@@ -157,7 +180,8 @@ class Looking(nn.Module):
 
     def __init__(self, net: nn.Module, schedule: Schedule | None, config: Glimpses) -> None:
         super().__init__()
-        self.net, self.schedule, self.most, self.settings = net, schedule, config.translation, config.settings()
+        self.net, self.schedule, self.settings = net, schedule, config.settings()
+        self.most, self.mirror = config.translation, config.mirror
         self.evened = config.data not in mnist.SOURCES
 
     def forward(self, images: Tensor) -> Tensor:
@@ -170,7 +194,7 @@ class Looking(nn.Module):
             spread, mean = torch.std_mean(seen, (1, 2), keepdim=True)
             seen = (seen - mean) / spread.clamp(min=1e-3)
         if self.training:
-            seen = translate(seen, self.most)
+            seen = translate(mirror(seen) if self.mirror else seen, self.most)
         return seen if self.schedule is None else self.schedule.look(seen)
 
 
@@ -212,7 +236,7 @@ def retrieved(net: Looking, images: Tensor) -> Retrieved:
 
 def draw(data: Data, order: str, image: int, out: Path) -> list[Path]:
     """A picture of where the glimpses look on a test image, and what they see there; the files written."""
-    from ..report import figures  # which is slow to load
+    from ...report import figures  # which is slow to load
 
     config = Glimpses(data=data, order=order)  # type: ignore[arg-type]
     images, _ = config.examples_of("test")

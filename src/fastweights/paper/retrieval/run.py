@@ -4,17 +4,18 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..models.retrieval import RetrievalNet
-from ..tasks import retrieval as task
-from ..training import supervised
-from ..training.runs import RunFolder
-from ..training.supervised import ChooseBy, Examples, Recipe
-from . import run
+from ...models import cores
+from ...models.retrieval import RetrievalNet
+from ...tasks import retrieval as task
+from ...training import supervised
+from ...training.runs import RunFolder
+from ...training.supervised import Examples, Recipe
+from .. import run
 
 TASK = "retrieval"
 
@@ -23,7 +24,6 @@ TASK = "retrieval"
 class Retrieval:
     """One training run of associative retrieval."""
 
-    choose_by: ClassVar[ChooseBy] = "loss"  # at the no-retrieval baseline, errors are all alike
     core: Literal["irnn", "lstm", "a-lstm", "fast-weights"] = "fast-weights"
     """The recurrent core of the net."""
     units: int = 50
@@ -38,6 +38,10 @@ class Retrieval:
     """Embeddings start as U(-range, range)."""
     input_range: float = 1.0
     """The core's input weights start as U(-range, range); 0: its default, U(-1/√H, 1/√H)."""
+    recurrent_init: float = 0.0
+    """For a ReLU RNN and fast weights: W starts as this times I; 0: its default, 0.5 and 0.05."""
+    dropout: float = 0.0
+    """The share of what the core gives that is left out at random while training."""
     decay: float = 0.9
     """For fast weights: λ, how much of the memory is left after a step."""
     rate: float = 0.5
@@ -64,8 +68,15 @@ class Retrieval:
             if value < least or (most is not None and value > most):
                 upper = "" if most is None else f" and at most {most}"
                 raise ValueError(f"{name} must be at least {least}{upper}, got {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if not 0 < self.embedding_range < math.inf:
             raise ValueError(f"embedding_range must be above 0 and finite, got {self.embedding_range}")
+
+    @property
+    def without(self) -> frozenset[str]:
+        """The hyperparameters that are not those of this core."""
+        return cores.without(self.core)
 
     def settings(self) -> dict[str, Any]:
         """As plain values: what makes this run this run."""
@@ -75,7 +86,7 @@ class Retrieval:
     def make_net(self) -> RetrievalNet:
         """The net, initialised from the seed."""
         torch.manual_seed(self.seed)
-        names = ("decay", "rate", "inner_steps", "layer_norm", "normalize_start", "settling")
+        names = [name for name in cores.OF_FAST_WEIGHTS if name in vars(self)]
         return RetrievalNet(
             self.core,
             self.units,
@@ -83,6 +94,8 @@ class Retrieval:
             answers=task.ANSWERS,
             embedding_range=self.embedding_range,
             input_range=self.input_range,
+            recurrent_init=self.recurrent_init,
+            dropout=self.dropout,
             options={name: getattr(self, name) for name in names} if self.core == "fast-weights" else None,
         )
 

@@ -1,0 +1,1 @@
+"""Agents that learn Catch, and ablations of them."""

@@ -1,0 +1,1 @@
+"""Facial expressions: Table 3."""

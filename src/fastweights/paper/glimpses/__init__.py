@@ -1,0 +1,1 @@
+"""Images by glimpses: Table 2, and its ablations."""

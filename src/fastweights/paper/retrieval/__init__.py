@@ -1,0 +1,1 @@
+"""Associative retrieval: Table 1, and what the paper says in words."""

@@ -6,7 +6,7 @@ from fastweights import __main__ as program
 
 
 def small(words: list[str]) -> int:
-    from fastweights.paper import table1
+    from fastweights.paper.retrieval import table1
 
     full = table1.config
 

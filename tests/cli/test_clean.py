@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastweights import cli
-from fastweights.paper import table1
+from fastweights.paper.retrieval import table1
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = ["--epochs", "1", "--examples", "300"]

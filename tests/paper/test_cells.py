@@ -18,7 +18,9 @@ def test_cells_by_name():
 
 def run(seed, **found):
     result = {"seed": seed, "epochs": 2, "best_epoch": 2, "seconds": 1.0, "parameters": 5}
-    return SimpleNamespace(result=result | found, config={"command": "the command"})
+    return SimpleNamespace(
+        result=result | found, config={"command": "the command", "settings": {"lr": 0.1, "seed": seed}}
+    )
 
 
 def test_the_chosen_seed_is_the_best_on_validation():
@@ -27,15 +29,16 @@ def test_the_chosen_seed_is_the_best_on_validation():
         run(1, validation_error=0.01, validation_loss=0.2, test_error=0.05),
         run(2, validation_error=0.01, validation_loss=0.1, test_error=0.04),
     ]
-    found = entry(Cell("lstm", 20), "tuned", 1.5, runs)
+    found = entry(Cell("lstm", 20), "tuned", 1.5, runs, 24)
     assert found["test_error_best_validation"] == pytest.approx(4)
     assert found["test_error_mean"] == pytest.approx(4)
     assert found["test_error_std"] == pytest.approx(1)
+    assert (found["trials"], found["hyperparameters"], found["interval"]) == (24, {"lr": 0.1}, [3.0, 5.0])
     assert (found["model"], found["units"], found["paper"], found["command"]) == ("lstm", 20, 1.5, "the command")
 
 
 def test_a_run_that_diverged_counts_as_wrong():
     good = run(0, validation_error=0.1, validation_loss=0.3, test_error=0.2)
-    found = entry(Cell("lstm", 20), "tuned", None, [good, run(1, epochs=0, best_epoch=0)])
+    found = entry(Cell("lstm", 20), "tuned", None, [good, run(1, epochs=0, best_epoch=0)], 24)
     assert found["test_error_mean"] == pytest.approx(60)
     assert found["test_error_best_validation"] == pytest.approx(20)

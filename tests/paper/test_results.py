@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fastweights.paper import catch, table1, table2, table3
+from fastweights.paper.catch import learning as catch
+from fastweights.paper.faces import table3
+from fastweights.paper.glimpses import table2
+from fastweights.paper.retrieval import table1
 from fastweights.report import tables
 from fastweights.report.style import name_of
 

@@ -1,5 +1,6 @@
 """Searches of one's own through the command line: killed, restarted and on a cluster, the table is the same."""
 
+import dataclasses
 import json
 import os
 import resource
@@ -13,11 +14,13 @@ import pytest
 
 from fastweights import cli
 from fastweights.cli import options
-from fastweights.paper import studies, table1
+from fastweights.paper import studies
 from fastweights.paper.cells import Cell
 from fastweights.paper.reports import Report
+from fastweights.paper.retrieval import table1
 from fastweights.paper.run import with_hyperparameters
 from fastweights.training import search
+from fastweights.training.workers import Outcomes, Workers
 
 GRID = ["lr=1e-3,3e-3,1e-2", "clip=0.5,5", "input_range=0.1,1.0", "seed=0,1"]
 SMALL = ["pairs=1", "examples=300", "epochs=2"]
@@ -140,6 +143,8 @@ def test_the_same_on_a_cluster_that_loses_a_node(undisturbed, tmp_path):
         (["--grid", "lr=fast,slow"], "lr must be of the kind of 0.0003, got 'fast'"),
         (["--grid", "layer_norm=1,0"], "layer_norm must be of the kind of True, got 1"),
         (["--grid", "lr=-1,1"], "lr must be"),
+        (["--cell", "lstm/20", "--grid", "rate=0.1,0.5"], "rate is no hyperparameter of this model; got rate=0.1"),
+        (["--grid", "lr=1e-3", "--rung", "-1"], "rung must be at least 0, got -1"),
         (["--grid", "lr"], "a hyperparameter must be written as"),
         (["--grid", "lr=1e-3", "--tpe", "3"], "by one of --grid, --random and --tpe; got grid and tpe"),
         (["--tpe", "3"], "hyperparameters must be at least one"),
@@ -180,7 +185,7 @@ def test_a_study_without_a_finished_trial(tmp_path, capsys):
 
 
 def test_knobs_of_the_run_and_of_its_recipe():
-    base = table1.config(Cell("fast-weights", 20), table1.TUNED["fast-weights/20"], 0)
+    base = table1.config(Cell("fast-weights", 20), {}, 0)
     run = with_hyperparameters(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
     assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)
     assert run.training.clip == base.training.clip
@@ -194,3 +199,73 @@ def test_no_password_is_recorded_or_shown(monkeypatch, tmp_path, capsys):
     with pytest.raises(ValueError, match="there is no study 'nothing' in sqlite://me:") as caught:
         studies.show(address, Report(tmp_path, tmp_path), ["nothing"])
     assert "secret" not in str(caught.value)
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """The search for a cell of Table 1, with trials of seconds, in this process."""
+    full = table1.config
+
+    def config(cell, setting, seed):
+        run = full(cell, setting, seed)
+        return dataclasses.replace(run, pairs=1, examples=400, training=dataclasses.replace(run.training, epochs=6))
+
+    def in_this_process(jobs, workers, describe, *, total, should_prune, over):
+        outcomes = Outcomes()
+        for job in jobs:
+
+            def report(progress, job=job):
+                if should_prune(job, progress):
+                    raise KeyboardInterrupt
+
+            try:
+                outcomes.results[job.name] = job.function(**job.arguments, report=report)
+                over(job, "done", outcomes.results[job.name])
+            except KeyboardInterrupt:
+                over(job, "stopped", None)
+        return outcomes
+
+    monkeypatch.setattr(table1, "config", config)
+    monkeypatch.setattr(table1, "EPOCHS", {20: 6})
+    monkeypatch.setattr(search, "run_all", in_this_process)
+    monkeypatch.setattr(studies, "FINALISTS", 2)
+    return dataclasses.replace(table1.study(Cell("fast-weights", 20)), trials=3, seeds=3)
+
+
+def test_the_papers_search_halves_and_selects_by_the_mean_of_several_seeds(small, tmp_path):
+    assert studies.run_paper([small], tmp_path, Workers(1), "the command") == {}
+    found = studies.outcome(small, tmp_path)
+    assert found["trials"] == len(found["tried"]) == small.plan.trials == 9
+    whole = [trial for trial in found["tried"] if trial["epochs"] is None]
+    stopped = [trial for trial in found["tried"] if trial["epochs"] is not None]
+    assert {trial["epochs"] for trial in stopped} == {small.rung} == {3}
+    assert 3 <= len(whole) < 9
+    assert [trial["value"] for trial in whole] == sorted(trial["value"] for trial in whole)
+    assert [trial["setting"] for trial in whole[:2]] in (
+        [each["setting"] for each in found["finalists"]],
+        [each["setting"] for each in reversed(found["finalists"])],
+    )
+    assert [len(each["values"]) for each in found["finalists"]] == [3, 3]
+    means = [sum(each["values"]) for each in found["finalists"]]
+    assert means == sorted(means)
+    assert found["selected"] == found["finalists"][0]["setting"]
+    assert -1 <= found["rank_correlation"]["estimate"] <= 1
+    for path in tmp_path.rglob("metrics.jsonl"):
+        assert "test_loss" not in path.read_text()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
+    assert studies.run_paper([small], tmp_path, Workers(1), "the command") == {}  # there is nothing left to do
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")} == before
+    assert studies.outcome(small, tmp_path) == found
+
+
+def test_a_search_over_another_range_is_refused_by_name(small, tmp_path):
+    assert studies.run_paper([dataclasses.replace(small, trials=1)], tmp_path, Workers(1), "the command") == {}
+    wider = dataclasses.replace(small, hyperparameters=("lr=1e-5..1e-1", *small.hyperparameters[1:]))
+    with pytest.raises(ValueError, match=r"the study 'table1/fast-weights-20' is of something else: its hyperparam"):
+        studies.run_paper([wider], tmp_path, Workers(1), "the command")
+
+
+def test_a_hyperparameter_that_a_model_has_not():
+    for name, value in (("rate", 0.1), ("recurrent_init", 0.5)):
+        with pytest.raises(ValueError, match=f"{name} is no hyperparameter of this model; got {name}={value}"):
+            with_hyperparameters(table1.config(Cell("lstm", 20), {}, 0), {name: value})

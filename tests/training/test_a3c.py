@@ -13,6 +13,7 @@ import pytest
 import torch
 from games import Mortal, Remember
 
+from fastweights.base.interrupts import Interrupted
 from fastweights.training import a3c
 from fastweights.training.a3c import Recipe
 from fastweights.training.runs import RunError, RunFolder
@@ -73,18 +74,38 @@ def test_one_worker_is_the_same_to_the_last_bit(tmp_path):
     assert not torch.equal(other["policy.weight"], weights[0]["policy.weight"])
 
 
+def stop_after(path, frames):
+    """A run that is interrupted after so many frames."""
+
+    def stop(progress):
+        if progress.done >= frames:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        learn(path, report=stop)
+    return RunFolder(path)
+
+
 def test_stopping_after_some_frames_and_going_on(tmp_path):
-    for _ in range(2):  # the second time there is nothing to do
-        result, folder = learn(tmp_path, until=6_000)
-        assert result is None
-        assert folder.result is None
-        assert 6_000 <= folder.metrics[-1]["frames"] < 6_200
+    folder = stop_after(tmp_path, 6_000)
     early = folder.metrics
+    assert folder.result is None
+    assert 6_000 <= early[-1]["frames"] < 6_200
     result, folder = learn(tmp_path)
     assert result["frames"] >= QUICK.frames
     assert folder.metrics[: len(early)] == early
     assert [entry["epoch"] for entry in folder.metrics] == list(range(1, len(folder.metrics) + 1))
-    assert learn(tmp_path, until=6_000)[0] == result
+    assert learn(tmp_path)[0] == result
+
+
+def test_what_a_search_minimises_is_the_mean_return_so_far(tmp_path):
+    told = []
+    _, folder = learn(tmp_path, report=told.append)
+    returns = [entry["return"] for entry in folder.metrics]
+    values = {progress.epoch: progress.value for progress in told if progress.epoch}
+    assert len(values) > 100
+    for epoch, value in values.items():
+        assert value == pytest.approx(-sum(returns[:epoch]) / epoch)
 
 
 def test_two_workers_share_what_they_learn(tmp_path):
@@ -126,7 +147,7 @@ def test_what_a_worker_learned_from_before_it_could_tell_counts(tmp_path, monkey
 
 def test_a_checkpoint_from_before_a_worker_could_tell(tmp_path):
     """The weights have learned from more frames than were reported; the rest of the run is to end all the same."""
-    folder = learn(tmp_path, until=6_000)[1]
+    folder = stop_after(tmp_path, 6_000)
     tensors, facts = folder.checkpoint()
     folder.save_checkpoint(tensors, {**facts, "frames": facts["frames"] - 500})
     result, folder = learn(tmp_path)
@@ -181,6 +202,7 @@ PROGRAM = """
 import sys
 import torch
 from games import Remember
+from fastweights.base.interrupts import Interrupted
 from fastweights.training import a3c
 from fastweights.training.runs import RunFolder
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import threading
 import jobs
 import optuna
 import pytest
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from fastweights.training import search
@@ -200,7 +201,7 @@ def test_tpe_looks_where_it_was_good(storage, tmp_path):
 
 
 def test_hopeless_trials_are_stopped(processes, storage, tmp_path):
-    plan = Plan((Hyperparameter("clip", tuple(range(6))),), prune=True)
+    plan = Plan((Hyperparameter("clip", tuple(range(6))),), rung=2)
     study = search.open_study("pruned", storage, plan, {})
 
     def job(name, setting, path):
@@ -239,16 +240,33 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-def test_what_others_tried_is_recorded_once_and_knobs_are_weighed(storage):
-    tried = [
-        Tried(abs(lr - 3e-3) * 1000 + 0.01 * clip, {"lr": lr, "clip": clip})
-        for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-        for clip in (0.5, 1.0, 5.0)
-    ]
-    for _ in range(2):
-        search.record("others", storage, [*tried, Tried(float("inf"), {"lr": 1e-3, "clip": 9.0})])
-    (study,) = search.load_studies(storage)
-    assert len(search.finished(study)) == 16
+def test_hyperparameters_are_weighed():
+    study = optuna.create_study()
+    for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1):
+        for clip in (0.5, 1.0, 5.0):
+            value = abs(lr - 3e-3) * 1000 + 0.01 * clip
+            kinds = {"lr": FloatDistribution(1e-3, 1e-1, log=True), "clip": FloatDistribution(0.5, 5.0)}
+            params = {"lr": lr, "clip": clip}
+            study.add_trial(optuna.trial.create_trial(value=value, params=params, distributions=kinds))
     worth = search.importances(study)
     assert worth["lr"] > worth["clip"]
     assert search.importances(optuna.create_study()) == {}
+
+
+def test_given_settings_are_tried_and_no_others(storage, tmp_path):
+    ranges = (Hyperparameter("lr", (), 1e-3, 1e-1), Hyperparameter("clip", (), 1, 3))
+    given = ({"lr": 1e-2, "clip": 1}, {"lr": 2e-2, "clip": 3})
+    plan = Plan(ranges, "given", given=given)
+    study = search.open_study("given", storage, plan, {})
+    assert len(run(study, plan, tmp_path).results) == plan.size == 2
+    assert [trial.setting for trial in search.finished(study)] == [{"lr": 1e-2, "clip": 1}, {"lr": 2e-2, "clip": 3}]
+
+
+def test_what_is_drawn_can_be_read_and_an_edge_is_known():
+    rate = Hyperparameter("rate", (), 1e-4, 1.0)
+    drawn = [setting["rate"] for setting in Plan((rate,), "random", 50).settings()]
+    assert all(value == float(f"{value:.3g}") for value in drawn)
+    assert [rate.at_edge(value) for value in (1e-4, 1.4e-4, 2e-4, 0.5, 0.9)] == [True, True, False, False, True]
+    decay = Hyperparameter("decay", (), 0.5, 0.9)
+    assert [decay.at_edge(value) for value in (0.51, 0.6, 0.89)] == [True, False, True]
+    assert not LR.at_edge(1e-3)  # one of some values, of which none is between

@@ -117,6 +117,7 @@ def summary(runs: Sequence[RunFolder], trials: int, metrics: Sequence[str] = ())
         if epochs and whole:
             seed["curves"] = {metric: [epoch[metric] for epoch in epochs] for metric in whole}
     errors = [seed["test_error"] for seed in seeds]
+    found = interval(errors)
     best = min(seeds, key=lambda seed: (seed["validation_error"], seed["validation_loss"] or 0.0))
     return {
         "protocol": PROTOCOL,
@@ -126,7 +127,7 @@ def summary(runs: Sequence[RunFolder], trials: int, metrics: Sequence[str] = ())
         "seeds": seeds,
         "test_error_mean": statistics.fmean(errors),
         "test_error_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
-        "interval": interval(errors),
+        "interval": None if found is None else [found.low, found.high],
         "test_error_best_validation": best["test_error"],
         "command": runs[0].config["command"],
     }

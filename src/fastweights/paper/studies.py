@@ -33,7 +33,7 @@ class Study:
         name: of the study.
         config: the run whose hyperparameters are varied.
         hyperparameters: as people write them.
-        rung: after so many epochs only the best third goes on.
+        rung: after so many epochs only the best third goes on, and again after three times as many.
         trials: for each hyperparameter.
         seeds: of each finalist, with that of the trial.
         function: runs a trial, and gives what is minimised as "value".
@@ -100,7 +100,7 @@ def outcome(study: Study, runs: Path) -> dict[str, Any] | None:
     finalists.sort(key=lambda each: statistics.fmean(each["values"]))
     whole = len(finalists) == min(FINALISTS, len(trials)) > 0
     selected = finalists[0]["setting"] if whole else None
-    first, last = search.agreement(known[study.name], study.rung)
+    agreement = rank_correlation(*search.agreement(known[study.name], study.rung))
     ranges = {each.name: each for each in study.plan.hyperparameters}
     tried: list[tuple[float, dict[str, Any], int | None]] = [(value, setting, None) for value, setting in trials]
     tried += search.pruned(known[study.name])
@@ -110,7 +110,7 @@ def outcome(study: Study, runs: Path) -> dict[str, Any] | None:
         "hyperparameters": list(study.hyperparameters),
         "trials": len(tried),
         "rung": study.rung,
-        "rank_correlation": rank_correlation(first, last)._asdict() if len(first) > 2 else None,
+        "rank_correlation": None if agreement is None else agreement._asdict(),
         "finalists": finalists,
         "tried": [{"value": value, "setting": setting, "epochs": epochs} for value, setting, epochs in tried],
     }

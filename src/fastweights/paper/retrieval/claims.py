@@ -56,7 +56,7 @@ def config(variant: str, setting: Mapping[str, Any], seed: int, epochs: int = EP
 def study(variant: str) -> Study:
     """The search for the hyperparameters of a variant."""
     name = f"claims/{variant.replace(' ', '-')}"
-    return Study(name, config(variant, {}, FIRST_SEED), HYPERPARAMETERS, EPOCHS // 3, TRIALS)
+    return Study(name, config(variant, {}, FIRST_SEED), HYPERPARAMETERS, EPOCHS // 3 + 1, TRIALS)
 
 
 def tuned_setting(variant: str) -> dict[str, float]:
@@ -151,7 +151,8 @@ START_HEADER = ("variant", "rate η", "|A h| / |z| at each inner step", "share o
 def start_rows() -> list[tuple[str, ...]]:
     """What `at_the_start` says of the tuned variants."""
     rows: list[tuple[str, ...]] = []
-    for variant, setting in TUNED.items():
+    for variant in (each for each in VARIANTS if each in TUNED):
+        setting = TUNED[variant]
         start = at_the_start(config(variant, setting, 0))
         loudness = ", ".join(f"{each:.2g}" for each in start.loudness)
         rows.append((variant, f"{setting['rate']:g}", loudness, f"{start.query_share:.3f}"))
@@ -227,5 +228,5 @@ def looks() -> dict[str, Look]:
     lines = ("-", "--", ":", "-.", (0, (1, 1)))
     return {
         variant: Look(variant, colour, line)  # type: ignore[arg-type]
-        for variant, colour, line in zip(VARIANTS, colours, lines, strict=True)
+        for variant, colour, line in zip(VARIANTS, colours, lines, strict=False)
     }

@@ -6,10 +6,10 @@ import statistics
 
 import pytest
 
-from fastweights.paper import table1
 from fastweights.paper.cells import Cell
 from fastweights.paper.reports import Report
-from fastweights.paper.table1 import Setting
+from fastweights.paper.retrieval import table1
+from fastweights.report import tables
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import Workers
 
@@ -21,16 +21,14 @@ def small(monkeypatch):
     """The table with runs of seconds."""
     full = table1.config
 
-    def config(cell, setting, seed, patience=None):
-        run = full(cell, setting, seed, patience)
+    def config(cell, setting, seed):
+        run = full(cell, setting, seed)
         training = dataclasses.replace(run.training, epochs=3)
         return dataclasses.replace(run, pairs=1, examples=500, training=training)
 
     monkeypatch.setattr(table1, "config", config)
-    monkeypatch.setattr(table1, "GRID", (Setting(1e-2, 1.0, 1.0), Setting(1e-4, 0.1, 1.0)))
-    monkeypatch.setattr(table1, "RUNGS", (1, 2))
-    monkeypatch.setattr(table1, "KEEP", 1)
-    monkeypatch.setattr(table1, "TUNED", {str(cell): Setting(1e-2, 1.0, 1.0) for cell in table1.CELLS})
+    monkeypatch.setattr(table1, "EPOCHS", dict.fromkeys(table1.EPOCHS, 3))
+    monkeypatch.setattr(table1, "TUNED", {str(cell): {"lr": 1e-2, "input_range": 1.0} for cell in table1.CELLS})
 
 
 def test_the_papers_numbers():
@@ -38,27 +36,17 @@ def test_the_papers_numbers():
     assert {str(cell): table1.paper_error(cell) for cell in table1.CELLS}["a-lstm/50"] == 1.62
 
 
-def test_every_cell_is_tuned_on_the_same_grid():
-    assert len(set(table1.GRID)) == len(table1.GRID) == 18
-    for setting in table1.GRID:
-        run = table1.config(CELL, setting, 3)
-        assert (run.training.lr, run.input_range, run.training.clip) == (setting.lr, setting.input_range, setting.clip)
-        assert (run.core, run.units, run.seed, run.examples, run.pairs) == ("fast-weights", 50, 3, 100_000, 4)
-
-
-def test_the_search_narrows_the_field_on_validation(small, tmp_path, capsys):
-    assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
-    found = table1.selected(tmp_path)
-    assert list(found) == ["fast-weights/50"]
-    trials = found["fast-weights/50"]["trials"]
-    assert [(trial["lr"], trial["epochs"]) for trial in trials] == [(1e-2, 1), (1e-4, 1), (1e-2, 2)]
-    assert found["fast-weights/50"]["selected"] == {"lr": 1e-2, "input_range": 1.0, "clip": 1.0}
-    for folder in (tmp_path / "search-table1" / "fast-weights-50").iterdir():
-        assert all("test_loss" not in entry for entry in RunFolder(folder).metrics)
-    assert "fast-weights/50 lr-0.01" in capsys.readouterr().err
-    assert table1.search(tmp_path).run([CELL], Workers(2), "the command") == {}
-    assert capsys.readouterr().err == ""  # there was nothing left to do
-    assert table1.selected(tmp_path) == found
+def test_every_cell_of_a_row_is_searched_and_trained_alike():
+    for units in table1.SIZES:
+        studies = {core: table1.study(Cell(core, units)) for core in table1.CORES}
+        assert len({study.rung for study in studies.values()}) == 1
+        assert len({study.config.training for study in studies.values()}) == 1
+        assert {study.plan.trials / len(study.hyperparameters) for study in studies.values()} == {8}
+        for core, study in studies.items():
+            assert set(study.hyperparameters) - set(table1.FOR_ALL) == (
+                {"recurrent_init=0.3..1.2"} if core == "irnn" else set()
+            )
+            assert (study.config.core, study.config.units, study.config.seed) == (core, units, 1000)
 
 
 def test_the_table_says_what_the_runs_say(small, tmp_path):
@@ -76,12 +64,14 @@ def test_the_table_says_what_the_runs_say(small, tmp_path):
     assert entry["test_error_best_validation"] == 100 * best["test_error"]
     assert [seed["seed"] for seed in entry["seeds"]] == [0, 1, 2]
     assert (entry["model"], entry["units"], entry["recipe"], entry["paper"]) == ("fast-weights", 50, "tuned", 0.0)
-    assert entry["command"] == "the command"
+    assert (entry["command"], entry["trials"], entry["protocol"]) == ("the command", 24, 2)
+    low, high = entry["interval"]
+    assert min(errors) <= low <= entry["test_error_mean"] <= high <= max(errors)
 
     assert table1.report(Report(tmp_path, tmp_path / "results", publish=True))
     assert json.loads((tmp_path / "results" / "table1.json").read_text()) == [entry]
     page = (tmp_path / "results" / "table1.md").read_text()
-    assert f"| fast weights | 50 | {entry['test_error_mean']:.2f} ± {entry['test_error_std']:.2f} |" in page
+    assert f"| fast weights | 50 | {tables.estimate(entry)} |" in page
     assert "No-retrieval baseline: 61.65" in page
     assert "![Test log-likelihood while training, 50 units](table1-curves.png)" in page
     assert (tmp_path / "results" / "table1-curves.svg").exists()
@@ -114,6 +104,16 @@ def test_what_was_run_elsewhere_stays(small, tmp_path):
     # Where no run is here, what is published is drawn again.
     assert table1.report(Report(tmp_path / "nowhere", results, publish=True))
     assert {path: path.read_bytes() for path in results.iterdir()} == before
+
+
+def test_results_of_another_protocol_are_not_mixed_with(small, tmp_path):
+    assert table1.reproduce([CELL], tmp_path, Workers(1), "the command", seeds=1) == {}
+    (tmp_path / "results").mkdir()
+    there = [{"model": "irnn", "units": 50, "recipe": "tuned", "protocol": 1}]
+    (tmp_path / "results" / "table1.json").write_text(json.dumps(there))
+    with pytest.raises(ValueError, match=r"table1.json has results of another protocol, .* move it away"):
+        table1.report(Report(tmp_path, tmp_path / "results", publish=True))
+    assert json.loads((tmp_path / "results" / "table1.json").read_text()) == there
 
 
 def test_nothing_to_report(tmp_path):

@@ -13,8 +13,8 @@ import torch
 
 from fastweights import cli
 from fastweights.base.files import seal, write_json
-from fastweights.paper import retrieval
-from fastweights.paper.retrieval import Retrieval
+from fastweights.paper.retrieval import run as retrieval
+from fastweights.paper.retrieval.run import Retrieval
 from fastweights.tasks import retrieval as task
 from fastweights.training.runs import RunFolder
 from fastweights.training.supervised import Recipe

@@ -1,5 +1,6 @@
 """Table 2: its cells are the paper's, all tuned alike, and the table says what the runs say."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fastweights import cli
-from fastweights.paper import table2
+from fastweights.paper import studies
 from fastweights.paper.cells import Cell
+from fastweights.paper.glimpses import ablations, table2
 from fastweights.paper.reports import Report
 from fastweights.training.runs import RunFolder
 from fastweights.training.workers import Workers
@@ -21,7 +23,7 @@ CELL = Cell("fast-weights", 50)
 @pytest.fixture
 def short(monkeypatch):
     """Runs of seconds."""
-    monkeypatch.setattr(table2, "QUICK", {"epochs": 1, "examples": 640, "lr": 3e-3})
+    monkeypatch.setattr(table2, "QUICK", {"epochs": 1, "examples": 640})
     monkeypatch.setattr(table2, "EPOCHS", 1)
 
 
@@ -32,20 +34,26 @@ def test_the_papers_numbers():
 
 
 def test_cells_differ_in_nothing_but_model_size_and_what_was_tuned():
-    base = table2.config(CELL, "plain", 1e-3, 0).settings()
+    base = table2.config(CELL, "plain", {"lr": 1e-3}, 0).settings()
     for cell in table2.CELLS:
         for recipe, pixels in table2.RECIPES.items():
-            run = table2.config(cell, recipe, 1e-2, 7).settings()
+            run = table2.config(cell, recipe, {"lr": 1e-2}, 7).settings()
             expected = {"model": cell.model, "units": cell.units, "translation": pixels, "lr": 1e-2, "seed": 7}
             assert run == base | expected
+            study = table2.study(cell, recipe)
+            assert study.plan.trials == 8 * len(study.hyperparameters)
+            assert set(table2.FOR_ALL) <= set(study.hyperparameters)
+            assert study.rung == 7
 
 
 def test_an_ablation_changes_one_part():
-    base = table2.config(CELL, "plain", 1e-3, 0)
-    for name, hyperparameters in table2.ABLATIONS.items():
+    base = table2.config(CELL, "plain", {"lr": 1e-3, "weight_decay": 0.1}, 0)
+    for name, hyperparameters in ablations.ABLATIONS.items():
         assert len(hyperparameters) == (name != "as in the table")
         for hyperparameter, value in hyperparameters.items():
-            assert value != getattr(base, hyperparameter)
+            assert value != getattr(base.training if hyperparameter == "weight_decay" else base, hyperparameter) or (
+                name == "rate 0.5"  # the default, which the search replaces
+            )
             if hyperparameter == "control_signals":
                 assert len(set(base.control_signals) - set(value)) == 1
                 assert set(value) < set(base.control_signals)
@@ -82,28 +90,33 @@ def test_a_quick_look_end_to_end(short, tmp_path, capsys):
 
 @needs_mnist
 def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(table2, "SEARCH_EPOCHS", 1)
-    monkeypatch.setattr(table2, "SEEDS", 1)
-    monkeypatch.setattr(table2, "LEARNING_RATES", (1e-2, 1e-5))
-    monkeypatch.setattr(table2, "ABLATIONS", {"as in the table": {}, "20 glimpses": {"order": "once"}})
-    full = table2.config
+    monkeypatch.setattr(studies, "FINALISTS", 1)
+    monkeypatch.setattr(ablations, "SEEDS", 1)
+    monkeypatch.setattr(ablations, "ABLATIONS", {"as in the table": {}, "20 glimpses": {"order": "once"}})
+    monkeypatch.setitem(table2.HYPERPARAMETERS, "fast-weights", ("lr=1e-2,1e-5",))
+    full, study = table2.config, table2.study
 
     def config(*arguments, **options):
-        return table2.dataclasses.replace(full(*arguments, **options), examples=640)
+        return dataclasses.replace(full(*arguments, **options), examples=640)
 
-    monkeypatch.setattr(table2, "config", config)
+    def short_study(*arguments):
+        return dataclasses.replace(study(*arguments), trials=3, seeds=2)
+
+    for room in (table2, ablations):
+        monkeypatch.setattr(room, "config", config)
+    monkeypatch.setattr(table2, "study", short_study)
     places = ["--runs", str(tmp_path), "--results", str(tmp_path / "results")]
     assert cli.run(["search", "table2", "--cells", str(CELL), "--recipes", "augmented", *places]) == 0
     written = tmp_path / "search-table2" / "report" / "table2-search.json"
     assert not (tmp_path / "results").exists()
-    found = json.loads(written.read_text())["recipes"]
-    assert list(found) == ["augmented"]
-    assert found["augmented"]["fast-weights/50"]["selected"] == 1e-2
-    assert [trial["lr"] for trial in found["augmented"]["fast-weights/50"]["trials"]] == [1e-2, 1e-5]
+    found = json.loads(written.read_text())["cells"]
+    assert list(found) == ["augmented/fast-weights/50"]
+    assert found["augmented/fast-weights/50"]["selected"] == {"lr": 1e-2}
+    assert len(found["augmented/fast-weights/50"]["finalists"][0]["values"]) == 2
 
-    monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": 1e-2}})
+    monkeypatch.setattr(table2, "TUNED", {"plain": {"fast-weights/100": {"lr": 1e-2}}})
     assert cli.run(["reproduce", "ablations", "glimpses", *places]) == 0
-    base, once = table2.collect_ablations(tmp_path)
+    base, once = ablations.collect(tmp_path)
     assert (base["change"], once["change"]) == ("as in the table", "20 glimpses")
     page = (tmp_path / "glimpses-ablations" / "report" / "glimpses-ablations.md").read_text()
     assert f"| 20 glimpses | {once['test_error_mean']:.2f} | 0 | trained here |" in page
@@ -111,9 +124,9 @@ def test_the_search_and_the_ablations_end_to_end(short, tmp_path, monkeypatch):
 
 def test_nothing_to_report(tmp_path):
     assert not table2.report(Report(tmp_path, tmp_path / "results"))
-    assert not table2.report_ablations(Report(tmp_path, tmp_path / "results"))
+    assert not ablations.report(Report(tmp_path, tmp_path / "results"))
 
 
 def test_changes_that_are_not_there(tmp_path):
     with pytest.raises(ValueError, match="changes must be some of 'as in the table', .*; got 'rate 7'"):
-        table2.reproduce_ablations(["rate 7"], tmp_path, Workers(1), "")
+        ablations.reproduce(["rate 7"], tmp_path, Workers(1), "")

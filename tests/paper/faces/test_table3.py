@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fastweights import cli
-from fastweights.paper import table3
 from fastweights.paper.cells import Cell
+from fastweights.paper.faces import table3
 from fastweights.paper.reports import Report
 from fastweights.tasks.faces import rendered, sets
 from fastweights.training.runs import RunFolder
@@ -42,10 +42,15 @@ def test_the_papers_numbers():
 
 
 def test_cells_differ_in_nothing_but_the_model_and_what_was_tuned():
-    base = table3.config(CELL, "rendered", 1e-3, 0, 9).settings()
+    base = table3.config(CELL, "rendered", {"lr": 1e-3}, 0, 9).settings()
     for cell in table3.CELLS:
-        run = table3.config(cell, "multipie", 1e-2, 7, 9).settings()
+        run = table3.config(cell, "multipie", {"lr": 1e-2}, 7, 9).settings()
         assert run == base | {"model": cell.model, "data": "multipie", "lr": 1e-2, "seed": 7}
+        photographs = table3.config(cell, "fer+", {}, 7, 9).settings()
+        assert photographs["mirror"]
+        assert photographs["translation"] == 2
+        study = table3.study(cell, "fer+")
+        assert (study.plan.trials, study.rung) == (8 * len(study.hyperparameters), 11)
 
 
 def test_a_cell_that_was_not_tuned(tmp_path, monkeypatch):
@@ -75,16 +80,6 @@ def test_a_quick_look_end_to_end(faces, tmp_path, monkeypatch, capsys):
         assert f"({picture})" in page
         assert (results / picture).stat().st_size > 10_000
     assert "Table 3: facial expressions by glimpses, rendered-20 faces" in capsys.readouterr().out
-
-
-def test_the_search_chooses_on_the_validation_set(faces, tmp_path, monkeypatch):
-    monkeypatch.setattr(table3, "SEARCH_EPOCHS", 1)
-    monkeypatch.setattr(table3, "LEARNING_RATES", (1e-6, 3e-3))
-    cell = Cell("linear", 200)
-    assert table3.search(tmp_path, "rendered-20").run([cell], Workers(1), "the command") == {}
-    found = table3.selected(tmp_path, "rendered-20")
-    assert found["linear/200"]["selected"] == 3e-3
-    assert [trial["lr"] for trial in found["linear/200"]["trials"]] == [3e-3, 1e-6]
 
 
 def test_where_nets_err():
@@ -162,7 +157,7 @@ def test_fer_is_imported(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("model", "classes"), [("linear", 6), ("convnet", 6), ("fast-weights", 6)])
 def test_nets_for_faces_see_through_brightness_and_contrast(model, classes):
-    net = table3.config(Cell(model, 200), "rendered", 1e-3, 0, 1).make_net().eval()
+    net = table3.config(Cell(model, 200), "rendered", {}, 0, 1).make_net().eval()
     images = torch.randint(60, 120, (3, 48, 48), dtype=torch.uint8)
     answers = net(images)
     assert answers.shape == (3, classes)

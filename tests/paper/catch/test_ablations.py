@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fastweights.paper import catch_ablations
+from fastweights.paper.catch import ablations as catch_ablations
 from fastweights.paper.reports import Report
 from fastweights.training.workers import Workers
 

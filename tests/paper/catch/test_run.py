@@ -4,8 +4,8 @@ import pytest
 from PIL import Image
 
 from fastweights import cli
-from fastweights.paper import agents
-from fastweights.paper.agents import Catch
+from fastweights.paper.catch import run as agents
+from fastweights.paper.catch.run import Catch
 from fastweights.training import a3c
 from fastweights.training.runs import RunFolder
 

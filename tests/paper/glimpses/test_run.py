@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from fastweights.paper import glimpses
-from fastweights.paper.glimpses import Glimpses
+from fastweights.base.interrupts import Interrupted
+from fastweights.paper.glimpses import run as glimpses
+from fastweights.paper.glimpses.run import Glimpses
 from fastweights.paper.run import train
 from fastweights.tasks import mnist
 from fastweights.training.runs import RunFolder
@@ -44,7 +45,13 @@ def test_a_run_learns_and_is_found_again(model, tmp_path):
 def test_a_run_that_was_stopped_goes_on_exactly_with_the_same_shifts(tmp_path):
     config = Glimpses(units=8, translation=2, training=SHORT, examples=100)
     whole = train(config, tmp_path / "whole", "")
-    assert train(config, tmp_path / "halves", "", until=1) is None
+
+    def stop(progress):
+        if progress.epoch == 1:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "halves", "", report=stop)
     halves = train(config, tmp_path / "halves", "")
     assert {name: value for name, value in whole.items() if name != "seconds"} == {
         name: value for name, value in halves.items() if name != "seconds"

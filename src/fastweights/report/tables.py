@@ -45,6 +45,23 @@ def spread(mean: float, deviation: float, count: int) -> str:
     return f"{mean:.2f} ± {deviation:.2f}" if count > 1 else f"{mean:.2f}"
 
 
+def with_interval(mean: float, low: float | None, high: float | None) -> str:
+    """A mean with its interval, with fewer decimals the wider it is.
+
+    >>> with_interval(1.4321, 0.9123, 2.0456), with_interval(40.3, 31.02, 46.07), with_interval(0.018, 0.004, 0.041)
+    ('1.43 [0.91, 2.05]', '40.3 [31.0, 46.1]', '0.018 [0.004, 0.041]')
+    >>> with_interval(1.4321, None, None)
+    '1.43'
+    """
+    if low is None or high is None:
+        return f"{mean:.2f}"
+    width = high - low
+    decimals = 1 if width >= 10 else 3 if 0 < width < 0.1 else 2
+    # Adding 0 makes a zero of a -0 that is left after rounding.
+    shown, below, above = (f"{round(value, decimals) + 0.0:.{decimals}f}" for value in (mean, low, high))
+    return f"{shown} [{below}, {above}]"
+
+
 def seeds_of(entry: Entry) -> str:
     """Which seeds an entry has.
 

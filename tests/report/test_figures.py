@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastweights.report import figures, style
+from fastweights.report import figures, statistics, style
 
 
 def test_curves_are_the_mean_and_the_range(tmp_path):
@@ -36,3 +36,24 @@ def test_models_have_their_colours_and_svg_files_follow_the_page(tmp_path):
 def test_a_heat_map_has_its_numbers_written_on_it():
     figure = figures.heat_map([[1.0, 50.0]], [0.9, 0.95], [0.5], ("λ", "η"))
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "50"]
+
+
+def test_bands_are_the_interquartile_mean_its_interval_and_every_run():
+    runs = [[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [1000.0, 1.0]]
+    figure = figures.bands({"lstm": runs}, [10.0, 20.0], ("frames", "return"))
+    (axes,) = figure.axes
+    *thin, centre = axes.get_lines()
+    assert [list(line.get_ydata()) for line in thin] == runs
+    assert list(centre.get_xdata()) == [10, 20]
+    assert list(centre.get_ydata()) == [1.5, 1]
+    assert centre.get_label() == "LSTM (4 seeds)"
+    assert len(axes.get_legend_handles_labels()[1]) == 1  # thin lines have no entry
+    found = statistics.band(runs)
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert {found.low[0], found.high[0]} <= set(heights)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("frames", "return")
+
+
+def test_bands_of_the_mean():
+    figure = figures.bands({"lstm": [[0.0], [0.0], [0.0], [1000.0]]}, [1.0], ("", ""), interquartile=False)
+    assert list(figure.axes[0].get_lines()[-1].get_ydata()) == [250]

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from . import statistics
 from .style import INK, MODELS, WIDTH, Look, look_of
 
 matplotlib.rcParams["svg.hashsalt"] = "fastweights"  # the same figure is the same file
@@ -77,6 +78,37 @@ def curves(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epochs")
     axes.set_ylabel(label)
+    axes.grid()
+    return figure
+
+
+def bands(
+    groups: Mapping[str, Sequence[Sequence[float]]],
+    x: Sequence[float],
+    labels: tuple[str, str],
+    *,
+    interquartile: bool = True,
+    looks: Mapping[str, Look] = MODELS,
+) -> Figure:
+    """The interquartile mean (or the mean) of a group's runs as a line, with its 95 % bootstrap interval as a band.
+
+    Every run is there, too, as a thin line.
+
+    Args:
+        groups: by name, what was measured in each run, at the points `x`.
+        labels: of the axes.
+        looks: of the groups.
+    """
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 4.2), layout="constrained")
+    for name, runs in groups.items():
+        look, found = looks.get(name) or look_of(name), statistics.band(runs, interquartile=interquartile)
+        for run in runs:
+            axes.plot(x, run, color=look.colour, linestyle=look.line, linewidth=0.7, alpha=0.4, zorder=1)
+        axes.fill_between(x, found.low, found.high, color=look.colour, alpha=0.2, linewidth=0, zorder=2)
+        label = f"{look.name} ({len(runs)} {'seed' if len(runs) == 1 else 'seeds'})"
+        axes.plot(x, found.centre, color=look.colour, linestyle=look.line, linewidth=2.2, label=label, zorder=3)
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
     axes.grid()
     return figure
 

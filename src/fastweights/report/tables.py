@@ -54,10 +54,27 @@ def estimate(entry: Entry, *, accuracy: bool = False) -> str:
     >>> estimate({"test_error_mean": 10.0, "interval": [9.0, 12.0]}, accuracy=True)
     '90.00 [88.00, 91.00]'
     """
-    mean, interval = entry["test_error_mean"], entry.get("interval")
+    mean, (low, high) = entry["test_error_mean"], entry.get("interval") or (None, None)
     if accuracy:
-        mean, interval = 100 - mean, interval and [100 - interval[1], 100 - interval[0]]
-    return f"{mean:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else f"{mean:.2f}"
+        mean, low, high = 100 - mean, None if high is None else 100 - high, None if low is None else 100 - low
+    return with_interval(mean, low, high)
+
+
+def with_interval(mean: float, low: float | None, high: float | None) -> str:
+    """A mean with its interval, with fewer decimals the wider it is.
+
+    >>> with_interval(1.4321, 0.9123, 2.0456), with_interval(40.3, 31.02, 46.07), with_interval(0.018, 0.004, 0.041)
+    ('1.43 [0.91, 2.05]', '40.3 [31.0, 46.1]', '0.018 [0.004, 0.041]')
+    >>> with_interval(1.4321, None, None)
+    '1.43'
+    """
+    if low is None or high is None:
+        return f"{mean:.2f}"
+    width = high - low
+    decimals = 1 if width >= 10 else 3 if 0 < width < 0.1 else 2
+    # Adding 0 makes a zero of a -0 that is left after rounding.
+    shown, below, above = (f"{round(value, decimals) + 0.0:.{decimals}f}" for value in (mean, low, high))
+    return f"{shown} [{below}, {above}]"
 
 
 def seeds_of(entry: Entry) -> str:

@@ -16,6 +16,7 @@ ENTRY = {
     "parameters": 12345,
     "seeds": [{"seed": 0, "seconds": 30.0, "epochs": 10}, {"seed": 1, "seconds": 50.0, "epochs": 10}],
     "test_error_mean": 4.567,
+    "interval": [3.4, 5.8],
     "test_error_std": 1.234,
     "test_error_best_validation": 3.4,
 }
@@ -23,7 +24,7 @@ ENTRY = {
 
 def test_rows():
     (row,) = tables.rows([ENTRY])
-    assert row == ("LSTM", "20", "4.57 ± 1.23", "3.40", "60.81", "0-1", "12,345", "")
+    assert row == ("LSTM", "20", "4.57 [3.40, 5.80]", "3.40", "60.81", "0-1", "12,345", "")
     assert tables.rows([{**ENTRY, "recipe": "literal"}])[0][0] == "LSTM (literal)"
     assert len(row) == len(tables.HEADER)
     (alone,) = tables.rows([{**ENTRY, "seeds": ENTRY["seeds"][:1], "test_error_std": 0.0}])
@@ -67,7 +68,7 @@ def printed(thing):
 
 def test_a_table_in_a_terminal():
     shown = printed(tables.terminal("Table 1", tables.HEADER, tables.rows([ENTRY]), "baseline 61.65"))
-    assert "4.57 ± 1.23" in shown
+    assert "4.57 [3.40, 5.80]" in shown
     assert "baseline 61.65" in shown
 
 

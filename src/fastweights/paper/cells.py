@@ -9,9 +9,8 @@ from ..base.hints import did_you_mean
 from ..report.statistics import interval
 from ..training.runs import RunFolder
 from ..training.workers import Job, Workers, run_all
+from .reports import PROTOCOL
 from .run import Config, train
-
-PROTOCOL = 2  # of searches and trainings: what was measured by another one is never mixed with it
 
 
 class Cell(NamedTuple):

@@ -8,11 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from ..base.files import read_json, write_json, write_text
-from ..report import pages, tables
+from ..report import comparisons, pages, tables
 from ..report.pages import Section
 from ..report.style import QUICK
 
 HERE, PUBLISHED = "trained here", "published"
+PROTOCOL = 2  # of searches and trainings: what was measured by another one is never mixed with it
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,18 @@ class Report:
         """
         here = {place(entry): {**entry, "source": HERE} for entry in found}
         published = self.published(name) or []
-        if (
-            self.publish
-            and found
-            and {entry.get("protocol") for entry in published} - {entry.get("protocol") for entry in found}
-        ):
+        current = [entry for entry in published if entry.get("protocol") == PROTOCOL]
+        if self.publish and found and len(current) < len(published):
             raise ValueError(
                 f"{self.results / name}.json has results of another protocol, which are not mixed with these: "
                 "move it away, or name another folder by --results"
             )
-        there = {place(entry): {**entry, "source": PUBLISHED} for entry in published}
+        there = {place(entry): {**entry, "source": PUBLISHED} for entry in current}
         if self.publish:
             return [entry for _, entry in sorted({**there, **here}.items(), key=lambda item: item[0])]
         return [entry for at, own in sorted(here.items()) for entry in (own, there.get(at)) if entry]
 
-    def drawn(self, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def drawn(self, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The entries for a figure, where what is published would be beside what was trained here unmarked."""
         return [entry for entry in entries if self.publish or entry["source"] == HERE]
 
@@ -88,6 +86,9 @@ class Report:
         name, folder = name or experiment, self.folder(experiment)
         plain = [{key: value for key, value in entry.items() if key != "source"} for entry in entries]
         write_json(folder / f"{name}.json", plain if self.publish else entries)
+        tests = comparisons.of(name, self.drawn(entries))
+        if tests:
+            write_json(folder / f"{name}-tests.json", tests)
         shown = [self._published(section) for section in sections] if self.publish else sections
         home = self.results if self.publish else self.runs
         depth = len(folder.relative_to(home).parts)

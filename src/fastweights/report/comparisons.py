@@ -48,7 +48,12 @@ def of(table: str, entries: Iterable[Mapping[str, Any]]) -> list[Record]:
     entries = list(entries)
     if all({"model", "units", "recipe"} <= entry.keys() for entry in entries):
         return comparisons(errors(table, entries), "test error, %", margin=MARGINS.get(table))
-    if all({"core", "variant", "seeds"} <= entry.keys() for entry in entries):
+    variants = [entry for entry in entries if entry.get("claim") == "variants"]
+    if variants:
+        samples = [Sample(f"{table}/variants", entry["variant"], "", _test_errors(entry)) for entry in variants]
+        base = variants[0]["variant"]
+        return comparisons(samples, "test error, %", margin=MARGINS["table1"], subject=base)
+    if all({"core", "variant", "seeds"} <= entry.keys() and "change" not in entry for entry in entries):
         return agents(table, entries)
     return []
 
@@ -60,10 +65,14 @@ def errors(table: str, entries: Iterable[Mapping[str, Any]]) -> list[Sample]:
             f"{table}/{entry['recipe']}",
             entry["model"],
             f"{entry['units']}",
-            [seed["test_error"] for seed in entry["seeds"]],
+            _test_errors(entry),
         )
         for entry in entries
     ]
+
+
+def _test_errors(entry: Mapping[str, Any]) -> list[float]:
+    return [seed["test_error"] for seed in entry["seeds"]]
 
 
 def agents(table: str, entries: Sequence[Mapping[str, Any]]) -> list[Record]:

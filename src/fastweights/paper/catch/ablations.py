@@ -11,7 +11,7 @@ from ...report import pages
 from ...report.style import name_of
 from ...training.workers import Job, Workers, run_all
 from ..cells import finished
-from ..reports import Report, commands_of
+from ..reports import PROTOCOL, Report, commands_of
 from ..run import with_hyperparameters
 from . import learning as catch
 from . import run as agents
@@ -111,6 +111,7 @@ def collect(runs: Path) -> list[dict[str, Any]]:
                     {
                         "variant": list(VARIANT),
                         "core": core,
+                        "protocol": PROTOCOL,
                         "change": change,
                         "hyperparameters": hyperparameters,
                         "frames": done[0].config["settings"]["frames"],

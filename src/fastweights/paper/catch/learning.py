@@ -11,8 +11,8 @@ from ...tasks.catch import optimal_score, random_score
 from ...training import a3c
 from ...training.runs import RunFolder
 from ...training.workers import Job, Workers, run_all
-from ..cells import PROTOCOL, finished
-from ..reports import Report, commands_of
+from ..cells import finished
+from ..reports import PROTOCOL, Report, commands_of
 from ..run import with_hyperparameters
 from ..studies import FIRST_SEED as SEARCH_SEED
 from ..studies import Study

@@ -225,7 +225,7 @@ def with_details(entry: dict[str, Any], runs: Path) -> dict[str, Any]:
     return {**entry, "details": details}
 
 
-def _details(entries: Sequence[dict[str, Any]], folder: Path, data: Data) -> list[pages.Section]:
+def _details(entries: Sequence[Mapping[str, Any]], folder: Path, data: Data) -> list[pages.Section]:
     """Where the nets err on the test faces of a set."""
     from ...report import figures  # which is slow to load
 

@@ -138,7 +138,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
     return RECIPES.index(entry["recipe"]), CELLS.index(Cell(entry["model"], entry["units"]))
 
 
-def with_50_units(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def with_50_units(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The tuned cells whose curves are shown, by core."""
     return {each["model"]: each for each in entries if (each["units"], each["recipe"]) == (50, "tuned")}
 
@@ -172,7 +172,7 @@ def report(to: Report) -> bool:
     return True
 
 
-def convergence(entries: Mapping[str, dict[str, Any]], what: str = "updates") -> list[tuple[str, ...]]:
+def convergence(entries: Mapping[str, Mapping[str, Any]], what: str = "updates") -> list[tuple[str, ...]]:
     """A row per entry that has curves: the least and the most updates, or seconds, to each threshold over its seeds."""
     rows, errors, measured = [], curves(entries, "validation_error"), curves(entries, what)
     for name in errors:

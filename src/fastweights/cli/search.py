@@ -1,6 +1,7 @@
 """`search`: the paper's searches, and those of one's own."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -227,5 +228,6 @@ def search_show(studies: tyro.conf.Positional[Some] = (), *, storage: MaybeText 
     from ..paper import studies as room  # which is slow to load
 
     if not room.show(storage, work.report(), studies):
-        print("fastweights: there are no studies yet: see fastweights search table1 --help")
+        print("fastweights: there are no studies yet: fastweights search table1 --help", file=sys.stderr)
+        return 1
     return 0

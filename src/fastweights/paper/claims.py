@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from ..base.hints import did_you_mean
 from ..report import pages, tables
 from ..report.style import MODELS, Look, shades
 from ..tasks.retrieval import sample
@@ -74,7 +75,8 @@ def reproduce(claims: Sequence[str], runs: Path, workers: Workers, command: str)
     known = variants()
     for claim in claims:
         if claim not in known:
-            raise ValueError(f"claims must be of {', '.join(map(repr, known))}; got {claim!r}")
+            hint = did_you_mean(claim, known)
+            raise ValueError(f"claims must be of {', '.join(map(repr, known))}; got {claim!r}{hint}")
     plan = []
     for claim in claims or known:
         for variant, hyperparameters in known[claim].items():

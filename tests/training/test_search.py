@@ -68,12 +68,12 @@ def processes():
         ("lr=a..b", "lr must go from a number to a larger one"),
     ],
 )
-def test_knobs_that_are_none(text, message):
+def test_hyperparameters_that_are_none(text, message):
     with pytest.raises(ValueError, match=message):
         parse_hyperparameter(text)
 
 
-def test_knobs_have_the_kinds_that_people_mean():
+def test_hyperparameters_have_the_kinds_that_people_mean():
     assert parse_hyperparameter("x=2,2.5,yes,true,False").values == (2, 2.5, "yes", True, False)
     assert str(parse_hyperparameter("x=1,2.5")) == "x=1,2.5"
     assert str(parse_hyperparameter("x=1..5")) == "x=1..5"
@@ -199,7 +199,7 @@ def test_tpe_looks_where_it_was_good(storage, tmp_path):
     assert run(search.open_study("tpe", storage, plan, {}), plan, tmp_path).results == {}
 
 
-def test_hopeless_trials_are_stopped(processes, storage, tmp_path):
+def test_trials_that_do_badly_are_pruned(processes, storage, tmp_path):
     plan = Plan((Hyperparameter("clip", tuple(range(6))),), prune=True)
     study = search.open_study("pruned", storage, plan, {})
 
@@ -239,7 +239,7 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-def test_what_others_tried_is_recorded_once_and_knobs_are_weighed(storage):
+def test_what_others_tried_is_recorded_once_and_weighed(storage):
     tried = [
         Tried(abs(lr - 3e-3) * 1000 + 0.01 * clip, {"lr": lr, "clip": clip})
         for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)

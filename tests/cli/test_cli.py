@@ -24,9 +24,21 @@ from fastweights.cli.parse import CONFIG
         ("train retrieval --lr -1", "lr must be above 0 and finite, got -1.0"),
         ("train retrieval --units x", "--units must be a whole number; got 'x'"),
         ("train retrieval --lr x", "--lr must be a number; got 'x'"),
+        ("train retrieval --threads 0", "threads must be at least 1, got 0"),
+        ("train retrieval --checkpoint-seconds nan", "checkpoint_seconds must be at least 0, got nan"),
+        ("train glimpses --seed 4294967296", "seed must be at most 4294967295, got 4294967296"),
+        ("train catch --decay 2", "decay must be at least 0 and at most 1, got 2.0"),
         ("train retrieval --lr", "--lr must have a value"),
         ("train retrieval --core lsmt", "'fast-weights'; got 'lsmt'; did you mean lstm?"),
-        ("train retrieval --unit 5", "there is no such argument: --unit, 5; did you mean --units?"),
+        ("train retrieval --unit 5", "there is no such argument: --unit; did you mean --units?"),
+        ("--versoin", "no such command: --versoin; did you mean --version?"),
+        ("reproduce ablations", "there must be one of glimpses, catch: Whose"),
+        ("reproduce ablations catch --changes RMSprop", "got 'RMSprop'; did you mean RMSProp?"),
+        ("reproduce claims --claims robus", "got 'robus'; did you mean robust?"),
+        ("search table1 --cell lstm/20 --grid lrr=1", "there is no hyperparameter 'lrr'; there are batch, "),
+        ("watch catch-16-3 --seed -1", "seed must be at least 0, got -1"),
+        ("ask catch-16-3 c9??c", "catch-16-3 is one of catch: fastweights watch catch-16-3"),
+        ("faces import multipie nowhere", "PATH must be there to be read; there is no nowhere"),
         ("ask", "there must be a RUN: A run folder"),
         ("faces import fer", "there must be a PATH"),
         ("ask retrieval-50", "strings must be at least one"),
@@ -64,7 +76,26 @@ def test_groups_list_their_verbs(capsys):
     ]
     assert cli.run(["--help"]) == 0
     everything = capsys.readouterr().out
+    assert cli.run(["help", "train"]) == 0
+    assert capsys.readouterr().out == asked
     assert all(f"  {verb} " in everything for verb in cli.VERBS)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_is_said_in_one_line(error, monkeypatch, capsys):
+    def report():
+        raise error
+
+    monkeypatch.setitem(cli.VERBS, "report", report)
+    assert cli.run(["report"]) == 1
+    assert capsys.readouterr().err.startswith("fastweights: there is not enough memory for this: ")
+
+
+def test_to_look_for_studies_makes_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["search", "show"]) == 1
+    assert "there are no studies yet" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_version_is_said_without_loading_torch():

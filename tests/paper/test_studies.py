@@ -184,7 +184,7 @@ def test_a_study_without_a_finished_trial(tmp_path, capsys):
     assert not (tmp_path / "studies").exists()
 
 
-def test_knobs_of_the_run_and_of_its_recipe():
+def test_hyperparameters_of_the_run_and_of_its_recipe():
     base = table1.config(Cell("fast-weights", 20), {}, 0)
     run = with_hyperparameters(base, {"lr": 1, "decay": 0.5, "schedule": "constant", "inner_steps": 2})
     assert (run.training.lr, run.decay, run.training.schedule, run.inner_steps) == (1, 0.5, "constant", 2)

@@ -34,7 +34,7 @@ def test_returns_by_hand():
     assert found.tolist() == [[0.5, 1.5], [1.0, 1.0], [2.0, 2.0]]
 
 
-def test_actions_are_drawn_by_their_chances():
+def test_actions_are_drawn_by_their_probabilities():
     logits = torch.tensor([[0.0, 1.0, -1.0], [5.0, 5.0, -math.inf]]).repeat(50_000, 1)
     drawn = a3c.draw(logits, torch.Generator().manual_seed(0)).view(-1, 2)
     for game in range(2):

@@ -69,12 +69,12 @@ def processes():
         ("lr=a..b", "lr must go from a number to a larger one"),
     ],
 )
-def test_knobs_that_are_none(text, message):
+def test_hyperparameters_that_are_none(text, message):
     with pytest.raises(ValueError, match=message):
         parse_hyperparameter(text)
 
 
-def test_knobs_have_the_kinds_that_people_mean():
+def test_hyperparameters_have_the_kinds_that_people_mean():
     assert parse_hyperparameter("x=2,2.5,yes,true,False").values == (2, 2.5, "yes", True, False)
     assert str(parse_hyperparameter("x=1,2.5")) == "x=1,2.5"
     assert str(parse_hyperparameter("x=1..5")) == "x=1..5"
@@ -200,7 +200,7 @@ def test_tpe_looks_where_it_was_good(storage, tmp_path):
     assert run(search.open_study("tpe", storage, plan, {}), plan, tmp_path).results == {}
 
 
-def test_hopeless_trials_are_stopped(processes, storage, tmp_path):
+def test_trials_that_do_badly_are_pruned(processes, storage, tmp_path):
     plan = Plan((Hyperparameter("clip", tuple(range(6))),), rung=2)
     study = search.open_study("pruned", storage, plan, {})
 

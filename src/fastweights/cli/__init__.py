@@ -28,6 +28,8 @@ from .train import train_catch, train_glimpses, train_retrieval
 
 def run(words: Sequence[str]) -> int:
     """Do what the words of a command line say; the exit code."""
+    if words[:1] == ["help"] and len(words) > 1:  # as with git
+        words = [*words[1:], "--help"]
     name = next((verb for verb in VERBS if list(words[: len(verb.split())]) == verb.split()), None)
     if name is None:
         return _without_verb(words)
@@ -46,6 +48,11 @@ def run(words: Sequence[str]) -> int:
     except ValueError as error:
         print(f"fastweights: {_one_line(error)}", file=sys.stderr)
         return WRONG_WORDS
+    except (MemoryError, RuntimeError) as error:  # torch has no exception of its own for it
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise
+        print("fastweights: there is not enough memory for this: try fewer units, or a smaller batch", file=sys.stderr)
+        return 1
 
 
 def _one_line(error: Exception) -> str:
@@ -68,7 +75,8 @@ def _without_verb(words: Sequence[str]) -> int:
     else:
         known, word = [*GROUPS, *(verb for verb in VERBS if " " not in verb)], rest[0]
     all_of = f"{group} {word}" if group else word
-    hint = did_you_mean(word, known) or f"; there are {', '.join(known)}"
+    close = did_you_mean(word, [*known, "--help", *([] if group else ["--version"])])
+    hint = close or f"; there are {', '.join(known)}"
     print(f"fastweights: no such command: {all_of}{hint}", file=sys.stderr)
     return WRONG_WORDS
 

@@ -47,6 +47,9 @@ def faces_import(
         points: For Multi-PIE, a folder with the places of eyes and noses; without it faces are cropped, not aligned.
         votes: For FER, fer2013new.csv, the labels of FER+.
     """
+    for name, given in (("PATH", path), ("--points", points), ("--votes", votes)):
+        if given is not None and not given.exists():
+            raise ValueError(f"{name} must be there to be read; there is no {given}")
     with counting("reading") as report:
         if kind == "facekit":
             written = facekit.convert(path, report=report)

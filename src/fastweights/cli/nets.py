@@ -51,7 +51,12 @@ def ask(run: tyro.conf.Positional[Run], strings: Strings) -> int:
         run: A run folder, or a net that comes with the package, such as retrieval-50.
         strings: Pairs of a letter and a digit, ?? and one of the letters; - reads such strings from standard input.
     """
-    net = retrieval.load_net(run_folder(run))
+    folder = run_folder(run)
+    task = folder.config["settings"].get("task")
+    if task != retrieval.TASK:
+        verb = "watch" if task == agents.TASK else "evaluate"
+        raise ValueError(f"RUN must be a net of retrieval; {run} is one of {task}: fastweights {verb} {run}")
+    net = retrieval.load_net(folder)
     if strings == ("-",):
         for answer in retrieval.ask(net, sys.stdin.read().split()):
             print(answer.digit)
@@ -78,6 +83,8 @@ def watch(run: tyro.conf.Positional[Run], *, episodes: int = 3, seed: int = 0, o
         out: Where the GIF goes.
     """
     check_picture(out, ".gif")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     folder = run_folder(run)

@@ -96,6 +96,12 @@ class Training:
     threads: int = 1
     """Threads that the process computes with."""
 
+    def __post_init__(self) -> None:
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds}")
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+
 
 Works = Annotated[Work, tyro.conf.arg(name="")]
 HERE = Work()

@@ -64,7 +64,7 @@ def one_line(box: str) -> str:
     return message + (f"; did you mean {option[1]}?" if option else "")
 
 
-PLAIN = (  # what tyro says, and what we do
+PLAIN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what tyro says, and what we do
     (r"^Error parsing (?!--)[\w.\-]+: ", ""),
     (r"^Error parsing (\S+): invalid literal for int\(\) with base 10: ", r"\1 must be a whole number; got "),
     (r"^Error parsing (\S+): could not convert string to float: ", r"\1 must be a number; got "),
@@ -72,9 +72,20 @@ PLAIN = (  # what tyro says, and what we do
     (r"^invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*?),?\)\.$", r"\2 must be one of \3; got \1"),
     (r"^Missing value for argument '(.*?)'.*", r"\1 must have a value"),
     (r"^Missing from [^:]+: (.*?) \(required\).*", r"there must be a \1"),
-    (r"^Unrecognized options: ", "there is no such argument: "),
+    (r"^Unrecognized options: (.*)", lambda found: f"there is no such argument: {_unknown(found[1])}"),
+    (r"^there must be a \{(\S+)\} ", lambda found: f"there must be one of {found[1].replace(',', ', ')}: "),
     (r"^(there must be a )(\S+) ", r"\1\2: "),
 )
+
+
+def _unknown(words: str) -> str:
+    """Of what nobody asked for, the options, without the values that were meant for them.
+
+    >>> _unknown("--unit, 5"), _unknown("extra")
+    ('--unit', 'extra')
+    """
+    options = [word for word in words.split(", ") if word.startswith("-")]
+    return ", ".join(options) or words
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from ..base.files import write_json
+from ..base.hints import did_you_mean
 from ..paper.catch import learning as catch
 from ..paper.cells import Cell, parse
 from ..paper.faces import table3
@@ -131,7 +132,8 @@ def search_claims(*, variants: Some = (), own: Searches = PAPERS, work: Works = 
     """
     for variant in variants:
         if variant not in claims.VARIANTS:
-            raise ValueError(f"variants must be of {', '.join(map(repr, claims.VARIANTS))}; got {variant!r}")
+            hint = did_you_mean(variant, claims.VARIANTS)
+            raise ValueError(f"variants must be of {', '.join(map(repr, claims.VARIANTS))}; got {variant!r}{hint}")
     plan = own.plan()
     if plan is not None:
         name = variants[0] if variants else claims.BASE
@@ -221,5 +223,6 @@ def search_show(studies: tyro.conf.Positional[Some] = (), *, storage: MaybeText 
     from ..paper import studies as room  # which is slow to load
 
     if not room.show(storage, work.report(), studies):
-        print("fastweights: there are no studies yet: see fastweights search table1 --help")
+        print("fastweights: there are no studies yet: fastweights search table1 --help", file=sys.stderr)
+        return 1
     return 0

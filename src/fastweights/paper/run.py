@@ -9,10 +9,13 @@ from typing import Any, Protocol, TypeVar
 from torch import nn
 
 from ..base.files import BadFileError
+from ..base.hints import did_you_mean
 from ..base.progress import Progress
 from ..training import supervised
 from ..training.runs import RunFolder
 from ..training.supervised import Examples, Recipe, score
+
+MOST_SEED = 2**32 - 1  # that every generator takes
 
 
 class Config(Protocol):
@@ -85,7 +88,9 @@ def with_hyperparameters(config: Any, setting: Mapping[str, Any]) -> Any:
     of_recipe = {field.name for field in dataclasses.fields(config.training)}
     for name, value in setting.items():
         if name not in of_run | of_recipe:
-            raise ValueError(f"there is no hyperparameter {name!r}; there are {', '.join(sorted(of_run | of_recipe))}")
+            known = sorted(of_run | of_recipe)
+            hint = did_you_mean(name, known)
+            raise ValueError(f"there is no hyperparameter {name!r}; there are {', '.join(known)}{hint}")
         if name in config.without:
             raise ValueError(f"{name} is no hyperparameter of this model; got {name}={value!r}")
         there = getattr(config if name in of_run else config.training, name)

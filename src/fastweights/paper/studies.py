@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.hints import did_you_mean
 from ..report import pages
 from ..report.statistics import rank_correlation
 from ..training import search
@@ -177,8 +178,8 @@ def show(storage: str | None, to: Report, names: Sequence[str] = ()) -> list[str
     studies = {study.study_name: study for study in search.load_studies(storage)}
     for name in names:
         if name not in studies:
-            there = ", ".join(studies) or "none"
-            raise ValueError(f"there is no study {name!r} in {without_passwords(storage)}; there are {there}")
+            there, hint = ", ".join(studies) or "none", did_you_mean(name, studies)
+            raise ValueError(f"there is no study {name!r} in {without_passwords(storage)}; there are {there}{hint}")
     for name in names or studies:
         trials = search.finished(studies[name])
         if not trials:

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -17,16 +18,18 @@ STYLE = """
   :root { --ink: #e6edf3; --page: #0d1117; --soft: #9198a1; --line: #3d444d; --box: #161b22; --quick: #4a3800 }
 }
 * { box-sizing: border-box }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 1rem 1rem 3rem;
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem 1rem 3rem;
   color: var(--ink); background: var(--page); overflow-wrap: break-word }
+p, pre { max-width: 46rem }
 h1 { font-size: 1.7rem; line-height: 1.2 } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 a { color: #0969da } @media (prefers-color-scheme: dark) { a { color: #4493f8 } }
 .wide { overflow-x: auto; margin: 1rem 0 }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: right; white-space: nowrap }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: right }
 th { color: var(--soft); font-weight: 600 } td:first-child, th:first-child { padding-left: 0 }
-.words { text-align: left } td.words { white-space: normal; min-width: 5.5rem }
-@media (max-width: 40rem) { th { white-space: normal; vertical-align: bottom } th, td { padding: .3rem .4rem } }
+.words { text-align: left } td.words { min-width: 5.5rem }
+th { vertical-align: bottom }
+@media (max-width: 40rem) { table { font-size: .78rem } th, td { padding: .3rem .25rem } td.words { min-width: 4rem } }
 i { display: inline-block; width: .65em; height: .65em; border-radius: 50%; margin-right: .45em }
 pre { background: var(--box); padding: .7rem; border-radius: 6px; white-space: pre-wrap; font-size: .85rem }
 img { display: block; width: 100%; height: auto; max-width: 46rem }
@@ -119,7 +122,17 @@ def _cell(tag: str, text: str, in_words: bool) -> str:
     colour = colour_of(text) if tag == "td" else None
     dot = f'<i style="background: {colour}"></i>' if colour else ""
     kind = ' class="words"' if in_words else ""
-    return f"<{tag}{kind}>{dot}{html.escape(text)}</{tag}>"
+    return f"<{tag}{kind}>{dot}{html.escape(_unbroken(text))}</{tag}>"
+
+
+def _unbroken(text: str) -> str:
+    r"""Where there is no room for a number and its spread in one line, the spread is whole in the next.
+
+    >>> _unbroken("1.43 ± 0.56"), _unbroken("300k (220k to 321k)")
+    ('1.43 ±\xa00.56', '300k (220k\xa0to\xa0321k)')
+    """
+    text = text.replace(" ± ", " ±\u00a0")
+    return re.sub(r"\([^()]{,22}\)", lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
 def _image(name: str, png: Path) -> str:

@@ -173,9 +173,12 @@ class Plan:
         return [{each.name: each.draw(generator) for each in self.hyperparameters} for _ in range(self.trials)]
 
 
+SQLITE = "sqlite:///"  # before the path of a data base that is a file
+
+
 def storage_of(runs: Path) -> str:
     """The data base beside the runs."""
-    return f"sqlite:///{(runs / 'studies.sqlite').absolute()}"
+    return f"{SQLITE}{(runs / 'studies.sqlite').absolute()}"
 
 
 def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any]) -> optuna.Study:
@@ -195,6 +198,8 @@ def open_study(name: str, storage: str, plan: Plan, experiment: Mapping[str, Any
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if plan.rung:
         pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=plan.rung, reduction_factor=REDUCTION)
+    if storage.startswith(SQLITE):
+        Path(storage.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     with _reached(storage):
         study = _create(name, storage, pruner)
         there = study.user_attrs.get("facts")
@@ -229,14 +234,14 @@ def _create(name: str, storage: str, pruner: optuna.pruners.BasePruner) -> optun
 def load_studies(storage: str) -> list[optuna.Study]:
     """All studies of a data base."""
     with _reached(storage):
+        if storage.startswith(SQLITE) and not Path(storage.removeprefix(SQLITE)).exists():
+            return []  # to look makes no file
         return [optuna.load_study(study_name=name, storage=storage) for name in optuna.get_all_study_names(storage)]
 
 
 @contextmanager
 def _reached(storage: str) -> Iterator[None]:
     """Errors of a data base as one line."""
-    if storage.startswith("sqlite:///"):
-        Path(storage.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except (SQLAlchemyError, ImportError) as error:

@@ -70,7 +70,7 @@ def test_it_is_watched_frame_by_frame_in_a_file(trained, tmp_path, capsys):
         ({"core": "lstm", "recurrent_init": 1.0}, "recurrent_init must be 0 for an LSTM"),
     ],
 )
-def test_bad_knobs(hyperparameters, message):
+def test_bad_hyperparameters(hyperparameters, message):
     with pytest.raises(ValueError, match=message):
         Catch(**hyperparameters)
 

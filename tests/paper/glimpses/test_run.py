@@ -58,7 +58,7 @@ def test_a_run_that_was_stopped_goes_on_exactly_with_the_same_shifts(tmp_path):
     }
 
 
-def test_images_are_shifted_only_while_training():
+def test_images_are_augmented_only_while_training():
     net, images = Glimpses(translation=2).make_net(), mnist.split("test")[0][:50]
     assert not torch.equal(net.look(images), Glimpses().make_net().look(images))
     torch.testing.assert_close(net.eval().look(images), Glimpses().make_net().look(images))

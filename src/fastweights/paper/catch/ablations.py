@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...base.hints import did_you_mean
 from ...report import pages
 from ...report.style import name_of
 from ...training.workers import Job, Workers, run_all
@@ -85,7 +86,8 @@ def reproduce(changes: Sequence[str], runs: Path, workers: Workers, command: str
     known = {change: None for changes in CHANGES.values() for change in changes}
     for change in changes:
         if change not in known:
-            raise ValueError(f"changes must be some of {', '.join(map(repr, known))}; got {change!r}")
+            hint = did_you_mean(change, known)
+            raise ValueError(f"changes must be some of {', '.join(map(repr, known))}; got {change!r}{hint}")
     jobs = [
         Job(
             f"{core}, {change}, seed {run.seed}",

@@ -57,8 +57,8 @@ class Catch:
     """The seed of the initial weights, of the games and of the moves."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if not 0 <= self.seed <= run.MOST_SEED:
+            raise ValueError(f"seed must be at least 0 and at most {run.MOST_SEED}, got {self.seed}")
         for name in ("input_range", "recurrent_init"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
@@ -110,6 +110,7 @@ def train(
     ray: str | None = None,
 ) -> dict[str, Any]:
     """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
+    config.make_net()  # which has its say before there is a folder
     folder = RunFolder(path)
     with folder.opened(config.settings(), command):
         return a3c.learn(config, config.training, folder, seed=config.seed, ray=ray, report=report)

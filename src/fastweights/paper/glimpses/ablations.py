@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...base.hints import did_you_mean
 from ...report import pages, tables
 from ...training.workers import Workers
 from ..cells import Cell, Planned, finished, summary, train_all
@@ -36,7 +37,8 @@ def reproduce(changes: Sequence[str], runs: Path, workers: Workers, command: str
     """Train fast weights with these changes, or with each if none is named; what failed."""
     for change in changes:
         if change not in ABLATIONS:
-            raise ValueError(f"changes must be some of {', '.join(map(repr, ABLATIONS))}; got {change!r}")
+            hint = did_you_mean(change, ABLATIONS)
+            raise ValueError(f"changes must be some of {', '.join(map(repr, ABLATIONS))}; got {change!r}{hint}")
     cell = Cell("fast-weights", CURVES)
     plan = []
     for name in changes or ABLATIONS:

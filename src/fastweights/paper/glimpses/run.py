@@ -89,6 +89,8 @@ class Glimpses:
         for name, least in (("units", 1), ("examples", 0), ("translation", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.seed > run.MOST_SEED:
+            raise ValueError(f"seed must be at most {run.MOST_SEED}, got {self.seed}")
         if self.data not in IMAGES:
             raise ValueError(f"data must be one of {', '.join(IMAGES)}; got {self.data!r}")
         if self.translation >= self.images.size:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from ...base.hints import did_you_mean
 from ...report import pages, tables
 from ...report.style import MODELS, Look, shades
 from ...tasks.retrieval import sample
@@ -80,7 +81,8 @@ def reproduce(claims: Sequence[str], runs: Path, workers: Workers, command: str)
     """Train what the claims need into run folders that `collect` reads; what failed."""
     for claim in claims:
         if claim not in CLAIMS:
-            raise ValueError(f"claims must be of {', '.join(map(repr, CLAIMS))}; got {claim!r}")
+            hint = did_you_mean(claim, CLAIMS)
+            raise ValueError(f"claims must be of {', '.join(map(repr, CLAIMS))}; got {claim!r}{hint}")
     plan = []
     if "variants" in (claims or CLAIMS):
         for variant in VARIANTS:

@@ -61,7 +61,7 @@ class Retrieval:
 
     def __post_init__(self) -> None:
         letters = task.MOST_PAIRS
-        limits = {"units": (1, None), "pairs": (1, letters), "separators": (0, None), "seed": (0, None)}
+        limits = {"units": (1, None), "pairs": (1, letters), "separators": (0, None), "seed": (0, run.MOST_SEED)}
         limits |= {"examples": (1, task.SIZES["train"])}
         for name, (least, most) in limits.items():
             value = getattr(self, name)

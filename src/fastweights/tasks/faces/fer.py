@@ -225,7 +225,8 @@ def _files(folder: Path) -> list[Path]:
 def _check_folders(folder: Path, names: Sequence[str]) -> None:
     found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if found != sorted(names):
-        raise ValueError(f"{folder} must have the folders {', '.join(names)}; got {', '.join(found) or 'none'}")
+        got = ", ".join([*found[:8], *(["…"] if len(found) > 8 else [])]) or "none"
+        raise ValueError(f"{folder} must have the folders {', '.join(names)}; got {got}")
 
 
 def _facts(name: str, classes: Sequence[str], left_out: int) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """What the README offers leaves a clone as it was: results are published on request alone."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from fastweights import cli
+from fastweights.paper.reports import PROTOCOL
 from fastweights.paper.retrieval import table1
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,7 +42,14 @@ def test_git_status_is_clean_after_the_readmes_commands(tmp_path, monkeypatch, c
     assert (clone / "runs" / "index.html").exists()
     printed = capsys.readouterr().out
     assert "trained here" in printed
-    assert "published" in printed
+    published = json.loads((ROOT / "results" / "table1.json").read_text())
+    same = published[0].get("protocol") == PROTOCOL
+    assert ("published" in printed) is same  # what is of another is not mixed in
+
+    assert cli.run(["report", "--publish"]) == (0 if same else 2)
+    if not same:
+        assert changed(clone) == ""
+        (clone / "results" / "table1.json").unlink()
 
     assert cli.run(["report", "--publish"]) == 0
     assert " M results/table1.json" in changed(clone)

@@ -34,7 +34,7 @@ from fastweights.cli.parse import CONFIG
         ("--versoin", "no such command: --versoin; did you mean --version?"),
         ("reproduce ablations", "there must be one of glimpses, catch: Whose"),
         ("reproduce ablations catch --changes RMSprop", "got 'RMSprop'; did you mean RMSProp?"),
-        ("reproduce claims --claims robus", "got 'robus'; did you mean robust?"),
+        ("reproduce claims --claims maps", "got 'maps'; did you mean map?"),
         ("search table1 --cell lstm/20 --grid lrr=1", "there is no hyperparameter 'lrr'; there are batch, "),
         ("watch catch-16-3 --seed -1", "seed must be at least 0, got -1"),
         ("ask catch-16-3 c9??c", "catch-16-3 is one of catch: fastweights watch catch-16-3"),

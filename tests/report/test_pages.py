@@ -27,8 +27,8 @@ def test_rows():
     assert row == ("LSTM", "20", "4.57 [3.40, 5.80]", "3.40", "60.81", "0-1", "12,345", "")
     assert tables.rows([{**ENTRY, "recipe": "literal"}])[0][0] == "LSTM (literal)"
     assert len(row) == len(tables.HEADER)
-    (alone,) = tables.rows([{**ENTRY, "seeds": ENTRY["seeds"][:1], "test_error_std": 0.0}])
-    assert alone[2] == "4.57"  # one seed has no deviation
+    (alone,) = tables.rows([{**ENTRY, "seeds": ENTRY["seeds"][:1], "interval": None}])
+    assert alone[2] == "4.57"  # one seed has no interval
 
 
 def test_a_page_as_markdown_and_html(tmp_path):

@@ -68,7 +68,7 @@ class Report:
 
     def drawn(self, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The entries for a figure, where what is published would be beside what was trained here unmarked."""
-        return [entry for entry in entries if self.publish or entry["source"] == HERE]
+        return [entry for entry in entries if self.publish or entry.get("source") == HERE]
 
     def write(
         self,

@@ -110,8 +110,9 @@ def test_published_details_are_drawn_again(tmp_path):
         "units": 200,
         "recipe": "rendered",
         "paper": 18.68,
+        "protocol": 2,
         "parameters": 1,
-        "seeds": [{"seed": 0}],
+        "seeds": [{"seed": 0, "test_error": 5.0}],
         "test_error_mean": 5.0,
         "test_error_std": 0.0,
         "test_error_best_validation": 5.0,
@@ -149,7 +150,7 @@ def test_fer_is_imported(tmp_path, monkeypatch, capsys):
     table.write_text("\n".join(["emotion,pixels,Usage", *rows]) + "\n")
     assert cli.run(["faces", "import", "fer", str(table)]) == 0
     assert len(sets.load(sets.folder_of("fer"), "test").labels) == 7
-    assert cli.run(["faces", "import", "fer", str(tmp_path / "nowhere.csv")]) == 1
+    assert cli.run(["faces", "import", "fer", str(tmp_path / "nowhere.csv")]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
     assert cli.run(["faces", "import", "facekit", str(tmp_path)]) == 2
     assert "must hold generic_neutral_mesh.obj" in capsys.readouterr().err

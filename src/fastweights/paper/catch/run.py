@@ -57,8 +57,10 @@ class Catch:
     """The seed of the initial weights, of the games and of the moves."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed <= run.MOST_SEED:
-            raise ValueError(f"seed must be at least 0 and at most {run.MOST_SEED}, got {self.seed}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if self.seed > run.MOST_SEED:
+            raise ValueError(f"seed must be at most {run.MOST_SEED}, got {self.seed}")
         for name in ("input_range", "recurrent_init"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")

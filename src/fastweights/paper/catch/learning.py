@@ -8,7 +8,7 @@ from typing import Any
 
 from ...report import pages, style, tables
 from ...tasks.catch import optimal_score, random_score
-from ...training import a3c
+from ...training import a3c, devices
 from ...training.runs import RunFolder
 from ...training.workers import Job, Workers, run_all
 from ..cells import finished
@@ -93,9 +93,11 @@ def mean_return(metrics: Sequence[Mapping[str, Any]]) -> float:
     return statistics.fmean(entry["return"] for entry in metrics) if metrics else -1.0
 
 
-def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
+def train_for_return(
+    config: Catch, path: Path, command: str, report: Callable[[Any], None], device: devices.Name = "cpu"
+) -> dict[str, float]:
     """One trial of a search: its value is the negative mean return over all frames (lower is better)."""
-    result = train(config, path, command, report)
+    result = train(config, path, command, report, device=device)
     return {"value": -mean_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
 
 
@@ -194,9 +196,8 @@ def reproduce(
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
                 run = config(core, variant, setting, seed, QUICK_FRAMES if quick else FRAMES[variant])
                 path = runs / experiment(quick) / name_of(variant, core) / f"seed-{seed}"
-                jobs.append(
-                    Job(f"{core} {variant} seed {seed}", train, {"config": run, "path": path, "command": command})
-                )
+                arguments = {"config": run, "path": path, "command": command, "device": workers.device}
+                jobs.append(Job(f"{core} {variant} seed {seed}", train, arguments))
     return run_all(jobs, workers, describe).failures
 
 

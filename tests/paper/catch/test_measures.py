@@ -58,7 +58,7 @@ def test_a_run_that_diverged_is_at_its_worst_from_there_on():
 def test_columns():
     seeds = [measures.of_seed(Folder(run(-1, value), "finished")) for value in (0.5, 0.6, 1.0)]
     auc, greedy, _, first, *_, last, which = measures.columns(seeds)
-    assert auc.startswith("-0.20 [")
+    assert auc == "-0.15 [-0.25, 0.00]"
     assert greedy == "-1.00 [-1.00, -1.00]"
     assert (first, last, which) == ("0k", "never (0k to never)", "7, 7, 7")
     old = [{"seed": 1, "greedy_return": 1.0, "sampled_return": 0.5, "frames_to_0": 1000}]

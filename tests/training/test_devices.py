@@ -83,6 +83,17 @@ def test_workers_are_spread_over_gpus(there, gpus, expected, monkeypatch):
     assert Workers(6).gpu_of(1) is None
 
 
+def test_the_workers_of_a_run_are_where_the_run_is(monkeypatch):
+    """With A3C, a process that has a GPU starts others."""
+    with_gpus(monkeypatch, 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    monkeypatch.setattr(devices, "taken", None)
+    devices.take(None)
+    assert Workers(6, device="cuda").gpu_of(1) == 1
+    devices.take(2)
+    assert Workers(6, device="cuda").gpu_of(1) == 2
+
+
 def test_each_process_takes_its_gpu_and_one_that_dies_leaves_it_to_the_next(monkeypatch, tmp_path):
     with_gpus(monkeypatch, 2)
     monkeypatch.setattr(workers, "_work", jobs.work_on_gpu)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 Name = Literal["cpu", "cuda", "mps", "auto"]
+taken: int | None = None  # the GPU of this process, if it is one of several processes
 
 
 def find(name: str) -> torch.device:
@@ -67,8 +68,10 @@ def gpus() -> int:
 
 def take(gpu: int | None) -> None:
     """Let "cuda" be this GPU in this process; None: it stays the first."""
+    global taken
     if gpu is not None:
         torch.cuda.set_device(gpu)
+        taken = gpu
 
 
 def make_generator(device: torch.device, seed: int) -> torch.Generator:

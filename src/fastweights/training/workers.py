@@ -51,9 +51,11 @@ class Workers:
             raise ValueError(f"gpus must be at most {devices.gpus()}, as many as are here; got {self.gpus}")
 
     def gpu_of(self, number: int) -> int | None:
-        """The GPU of the worker with this number, here; None: it has none, or the one there is."""
+        """The GPU of the worker with this number, here: that of this process, if it took one; None: there is none."""
         if self.device == "cpu" or devices.find(self.device).type != "cuda":
             return None
+        if self.gpus is None and devices.taken is not None:
+            return devices.taken
         return number % (self.gpus or devices.gpus())
 
 
@@ -153,7 +155,8 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                 else:
                     pipe, theirs = context.Pipe()
                     number = min(set(range(workers.count)) - {numbers[other] for _, other in running.values()})
-                    process = context.Process(target=_work, args=(theirs, workers.gpu_of(number)), daemon=True)
+                    # Not a daemon, which could have no processes of its own, as an A3C run has; it ends with this one.
+                    process = context.Process(target=_work, args=(theirs, workers.gpu_of(number)))
                     numbers[process] = number
                     with interrupts.blocked():
                         process.start()

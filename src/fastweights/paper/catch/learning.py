@@ -7,7 +7,7 @@ from typing import Any
 
 from ...report import pages, style
 from ...tasks.catch import optimal_score, random_score
-from ...training import a3c
+from ...training import a3c, devices
 from ...training.runs import RunFolder
 from ...training.workers import Job, Workers, run_all
 from ..cells import finished
@@ -80,9 +80,11 @@ def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed
     return found
 
 
-def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
+def train_for_return(
+    config: Catch, path: Path, command: str, report: Callable[[Any], None], device: devices.Name = "cpu"
+) -> dict[str, float]:
     """One trial of a search: its value is the negative mean return over all frames (lower is better)."""
-    result = train(config, path, command, report)
+    result = train(config, path, command, report, device=device)
     return {"value": -mean_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
 
 
@@ -183,9 +185,8 @@ def reproduce(
                 frames = QUICK_FRAMES if quick else FRAMES[variant]
                 run = config(core, variant, {**setting, "workers": asynchronous}, seed, frames)
                 path = folder_of(runs, variant, core, asynchronous, quick) / f"seed-{seed}"
-                jobs.append(
-                    Job(f"{core} {variant} seed {seed}", train, {"config": run, "path": path, "command": command})
-                )
+                arguments = {"config": run, "path": path, "command": command, "device": workers.device}
+                jobs.append(Job(f"{core} {variant} seed {seed}", train, arguments))
     return run_all(jobs, workers, describe).failures
 
 

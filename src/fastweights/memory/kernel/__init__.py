@@ -28,7 +28,7 @@ from ..modes import PLAIN
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
-ABI = 11
+ABI = 12
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (0,) * 13
 LARGE = 1 << 23  # bytes
@@ -39,7 +39,7 @@ BUILDS = {"avx512": ("AVX512",), "avx2": ("AVX2", "AVX512"), "baseline": None}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("18q34Q").pack
+_pack = struct.Struct("19q34Q").pack
 _pack_step = struct.Struct("8q2d5Q").pack  # fw_step: what steps have in common
 _pack_states = struct.Struct("5Q").pack  # and the rest of it
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
@@ -164,19 +164,39 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
     return True
 
 
+def lanes_of(run: Run) -> int:
+    """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units."""
+    B, H = run.x.shape[1], run.W.shape[0]
+    return 1 if B <= few(H) else LANES[run.x.dtype]
+
+
+def few(H: int) -> int:
+    """How many sequences are computed faster one by one than side by side, measured: `benchmarks/speed.py`."""
+    return FEW
+
+
+FEW = int(os.environ.get("FEW", 8))
+
+
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns for a backward to come; (0,): nothing."""
     T, B, features = run.x.shape
     H, K = run.W.shape[0], run.w.shape[-1]
-    S, lanes, norm, n = dynamics.inner_steps, LANES[run.x.dtype], run.gain is not None, -(-T // K)
+    S, lanes, norm, n = dynamics.inner_steps, lanes_of(run), run.gain is not None, -(-T // K)
     start = norm and dynamics.normalize_start
     last = T - (n - 1) * K
     pairs = (n - 1) * (K * (K - 1) // 2) + last * (last - 1) // 2
     trails, norms = S + (norm if S else start), norm * S + start
-    bands = -(-H // 4)
-    matrix = 8 * bands * (bands + 1) if run.A0 is None else H * H
-    per_block = trails * T * H + norms * T + S * pairs + (n - 1) * matrix
-    kept = ((B + lanes - 1) // lanes, per_block * lanes)
+    if lanes == 1:
+        vector = LANES[run.x.dtype]
+        width = -(-H // vector) * vector
+        numbers = (trails * T + (n - 1) * H) * width + norms * T + S * pairs
+        per_sequence = -(-numbers // vector) * vector
+    else:
+        bands = -(-H // 4)
+        matrix = 8 * bands * (bands + 1) if run.A0 is None else H * H
+        per_sequence = trails * T * H + norms * T + S * pairs + (n - 1) * matrix
+    kept = (-(-B // lanes), lanes, per_sequence)
     return (T, B, H), (T, B, H), (0,) if n == 1 else (B, H, H), (T, B, features), kept
 
 
@@ -244,7 +264,8 @@ def _fuses(x: Tensor) -> bool:
 def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
     """As `fastweights.memory.chunked.forward`."""
     x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics), 0, None
-    if _fuses(x):
+    lanes = kept[1]
+    if lanes > 1 and _fuses(x):
         inputs, hs = _address(x), _empty(x, *all_hs)
     elif run.steps is None:
         u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
@@ -252,8 +273,8 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
         rows = _Rows(x.shape[0], run.steps)
         packed = rows.pack(x, rows.count())
         u, hs = _product(packed, run.C.t(), len(packed), all_hs[-1]), _empty(x, *all_hs)
-    buffer, A = _empty(x, *kept), None if last == (0,) else x.new_empty(last)
-    _call("forward", run, dynamics, (inputs, _at(u), _at(hs), _at(A), _at(buffer), *NONE))
+    buffer, A = _empty(x, *kept) if for_backward else None, None if last == (0,) else x.new_empty(last)
+    _call("forward", run, dynamics, lanes, (inputs, _at(u), _at(hs), _at(A), _at(buffer), *NONE))
     if for_backward:
         return Saved(hs, _lazy_clone(hs), A, None, buffer)
     return Saved(hs, _lazy_clone(hs) if A is None else hs[run.steps_of(run.chunks - 1)].clone(), A)
@@ -278,10 +299,12 @@ def backward(
     if any(wanted[WEIGHTS:]):
         n, K = run.chunks, run.w.shape[-1]
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
-    grad_x = _empty(x, *x.shape) if wanted[0] and _fuses(x) else None
+    assert saved.queries is not None
+    lanes = saved.queries.shape[1]
+    grad_x = _empty(x, *x.shape) if wanted[0] and lanes > 1 and _fuses(x) else None
     sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
     made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, *sums, *(weights.values() or (None,) * 4))
-    _call("backward", run, dynamics, (0, 0, _address(hs), *map(_at, made)))
+    _call("backward", run, dynamics, lanes, (0, 0, _address(hs), *map(_at, made)))
     # The rest is matrix products over all steps at once.
     before, first = hs[: T - 1], B
     if wanted[0] and grad_x is None:
@@ -419,7 +442,7 @@ class Steps:
             self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
 
 
-def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[int, ...]) -> None:
+def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, ...]) -> None:
     """Call the library, given the addresses of x, if that is needed, and of what was made for the call."""
     T, B, features = run.x.shape
     inner_steps, settling, nonlinearity, normalize_start = dynamics
@@ -448,6 +471,7 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[int, ...]) -> Non
         normalize_start,
         *strides,
         torch.get_num_threads(),
+        lanes,
         made[0],
         *pointers,
         *made[1:],

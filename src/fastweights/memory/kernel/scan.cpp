@@ -6,143 +6,35 @@
 //
 // Plain C ABI, GCC/Clang vector extensions, no intrinsics.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <numeric>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
-#include "scan.h"
+#include "problem.h"
 
+namespace fastweights {
 namespace {
 
-#ifdef __AVX512F__
-constexpr int64_t VECTOR = 64;  // bytes
-#else
-constexpr int64_t VECTOR = 32;
-#endif
-
-template <class T> struct Lanes {
-    typedef T V __attribute__((vector_size(VECTOR)));
-    typedef T Unaligned __attribute__((vector_size(VECTOR), aligned(sizeof(T)), may_alias));
-    static constexpr int64_t count = VECTOR / sizeof(T);
-    // Not by memcpy, which GCC does in halves, and then waits for them to come together.
-    static V load(const T *from) { return *reinterpret_cast<const Unaligned *>(from); }
-    static void store(const V &lanes, T *to) { *reinterpret_cast<Unaligned *>(to) = lanes; }
-};
-
-// Of two rows D apart in a square, those in which the D×D corners off the diagonal have changed places.
-template <int D, class V, size_t... K> inline void exchange(V &upper, V &lower, std::index_sequence<K...>) {
-    constexpr int L = sizeof...(K);
-    const V a = upper, b = lower;
-#if defined(__clang__) || __GNUC__ >= 12
-    upper = __builtin_shufflevector(a, b, (K & D ? L + K - D : K)...);
-    lower = __builtin_shufflevector(a, b, (K & D ? L + K : K + D)...);
-#else
-    using Mask = decltype(a < b);
-    upper = __builtin_shuffle(a, b, Mask{(K & D ? L + K - D : K)...});
-    lower = __builtin_shuffle(a, b, Mask{(K & D ? L + K : K + D)...});
-#endif
-}
-
-// L vectors of L numbers, rows to columns: halves change places, then halves of halves.
-template <int D, class V, size_t L> inline void transpose_by(V (&v)[L]) {
-#pragma GCC unroll 16
-    for (size_t i = 0; i < L; ++i)
-        if (!(i & D)) exchange<D>(v[i], v[i + D], std::make_index_sequence<L>());
-    if constexpr (D > 1) transpose_by<D / 2>(v);
-}
-
-template <class V, size_t L> inline void transpose(V (&v)[L]) { transpose_by<L / 2>(v); }
-
-// Memory that a thread keeps for the next block, 64-byte aligned.
-struct Scratch {
-    void *data = nullptr;
-    size_t size = 0;
-    ~Scratch() { std::free(data); }
-    template <class V> V *take(size_t count) {
-        const size_t bytes = (count * sizeof(V) + 63) / 64 * 64;
-        if (bytes > size) {
-            std::free(data);
-            size = 0;
-            data = std::aligned_alloc(64, bytes);
-            if (!data) throw std::bad_alloc();
-            size = bytes;
-        }
-        return static_cast<V *>(data);
-    }
-};
-
-thread_local Scratch scratch;
-
-// work(0) … work(count - 1), on several threads if there are: 0, or 1 when memory ran out.
-template <class F> int in_parallel(int64_t count, int64_t most, F work) {
-    const int threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(most, count)));
-    int failed = 0;
-    const auto attempt = [&](int64_t index) {
-        try {
-            work(index);
-        } catch (const std::bad_alloc &) {
-#pragma omp atomic write
-            failed = 1;
-        }
-    };
-    if (threads == 1)
-        for (int64_t index = 0; index < count; ++index) attempt(index);
-    else
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-        for (int64_t index = 0; index < count; ++index) attempt(index);
-    return failed;
-}
-
-template <class T> struct Kernel {
+template <class T> struct Kernel : Problem<T> {
     using V = typename Lanes<T>::V;
     using Mask = decltype(V{} < V{});
     static constexpr int64_t L = Lanes<T>::count;
     static constexpr int64_t RING = 16;  // outer products that are added to a matrix in one go
 
-    const fw_scan &c;
-    const int64_t steps, B, I, H, S, K, N, chunks;
-    const bool norm, norm_start, identity, use_tanh;
-    const bool symmetric;  // A is a sum of h hᵀ, unless there is an A0, which may be anything
-    const T *x, *C, *u, *bias, *W, *W_int, *gain, *shift, *h0, *A0, *w, *p, *left, *p_left, *keep, *reset, *integrate;
+    using P = Problem<T>;
+    using P::c, P::steps, P::B, P::I, P::H, P::S, P::K, P::N, P::chunks, P::norm, P::norm_start, P::identity;
+    using P::use_tanh, P::symmetric, P::x, P::C, P::u, P::bias, P::W, P::W_int, P::gain, P::shift, P::h0, P::A0, P::w;
+    using P::p, P::left, P::p_left, P::keep, P::reset, P::integrate, P::order, P::packed, P::trails, P::normalized;
+    using P::all_pairs, P::pairs;
     const std::vector<T> zeros;
-    std::vector<int64_t> order;          // sequences by their length, so that those of a block end together
-    std::vector<int64_t> packed;         // (T, B): where a step is in u and grad_u; empty: where it is in hs
     std::vector<T> W_packed;             // forward: W; backward: its transpose
     std::vector<T> W_int_packed;
     std::vector<T> C_packed;             // likewise
     std::vector<T> sums;                 // backward: gradients of gain, shift and b per block
 
-    explicit Kernel(const fw_scan &scan)
-        : c(scan), steps(c.T), B(c.B), I(c.I), H(c.H), S(c.S), K(c.K), N(c.gain ? c.S + (c.normalize_start != 0) : 0),
-          chunks((c.T + c.K - 1) / c.K), norm(c.gain != nullptr), norm_start(norm && c.normalize_start),
-          identity(c.identity), use_tanh(c.use_tanh), symmetric(!c.A0), x(static_cast<const T *>(c.x)),
-          C(static_cast<const T *>(c.C)), u(static_cast<const T *>(c.u)),
-          bias(static_cast<const T *>(c.b)), W(static_cast<const T *>(c.W)), W_int(static_cast<const T *>(c.W_int)),
-          gain(static_cast<const T *>(c.gain)), shift(static_cast<const T *>(c.shift)),
-          h0(static_cast<const T *>(c.h0)), A0(static_cast<const T *>(c.A0)), w(static_cast<const T *>(c.w)),
-          p(static_cast<const T *>(c.p)), left(static_cast<const T *>(c.left)),
-          p_left(static_cast<const T *>(c.p_left)), keep(static_cast<const T *>(c.keep)),
-          reset(static_cast<const T *>(c.reset)),
-          integrate(c.W_int ? static_cast<const T *>(c.integrate) : nullptr), zeros(std::max(c.I, c.H)), order(c.B) {
-        std::iota(order.begin(), order.end(), 0);
-        if (!c.steps) return;
-        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return c.steps[a] > c.steps[b]; });
-        packed.resize(steps * B);
-        int64_t rows = 0;
-        for (int64_t t = 0; t < steps; ++t)
-            for (int64_t b = 0; b < B; ++b) packed[t * B + b] = t < c.steps[b] ? rows++ : -1;
-    }
+    explicit Kernel(const fw_scan &scan) : P(scan), zeros(std::max(scan.I, scan.H)) {}
 
     int64_t blocks() const { return (B + L - 1) / L; }
 
@@ -150,9 +42,6 @@ template <class T> struct Kernel {
     // of a layer norm, the normalised sums that it can be had from; none for an h_S, which is in hs. Then the scales
     // (N, T) of the layer norms, the scores (S, K (K-1) / 2 per chunk), and the A that each chunk but the first starts
     // from.
-    int64_t trails() const { return S + (S ? norm : norm_start); }
-    static int64_t pairs(int64_t count) { return count * (count - 1) / 2; }
-    int64_t all_pairs() const { return (chunks - 1) * pairs(K) + pairs(steps - (chunks - 1) * K); }
     int64_t saved_per_block() const {
         return trails() * steps * H + N * steps + S * all_pairs() + (chunks - 1) * matrix_size();
     }
@@ -191,24 +80,29 @@ template <class T> struct Kernel {
         }
         b.plain = !c.steps && index * L + L <= B;
         b.states = b.episodes = nullptr;
-        b.trail = static_cast<V *>(c.saved) + index * saved_per_block();
-        b.scales = b.trail + trails() * steps * H;
-        b.scores = b.scales + N * steps;
-        b.matrices = b.scores + S * all_pairs();
+        if (c.saved) place_saved(b, static_cast<V *>(c.saved) + index * saved_per_block(), steps, all_pairs());
         return b;
     }
+    // Where nothing is saved, there is room for a step, and for the A of this chunk and of the next.
+    int64_t unsaved_per_block() const { return trails() * H + N + K + (chunks > 1) * 2 * matrix_size(); }
+    void place_saved(Block &b, V *room, int64_t kept, int64_t pairs) const {
+        b.trail = room;
+        b.scales = b.trail + trails() * kept * H;
+        b.scores = b.scales + N * kept;
+        b.matrices = b.scores + (c.saved ? S : 1) * pairs;
+    }
 
-    V *trail(const Block &b, int64_t s) const { return b.trail + (s * steps + b.t) * H; }
-    V *scale(const Block &b, int64_t s) const { return b.scales + (s - !norm_start) * steps + b.t; }
+    V *trail(const Block &b, int64_t s) const { return c.saved ? b.trail + (s * steps + b.t) * H : b.trail + s * H; }
+    V *scale(const Block &b, int64_t s) const { return b.scales + (c.saved ? (s - !norm_start) * steps + b.t : 0); }
     V *score(const Block &b, int64_t s) const {
+        if (!c.saved) return b.scores;
         return b.scores + s * all_pairs() + b.t / K * pairs(K) + pairs(b.k);
     }
-    bool normalized(int64_t s) const { return s ? norm : norm_start; }
     // The last chunk of a block that has an A of its own: past the end of all its sequences A stays as it is.
     int64_t last_chunk(const Block &b) const { return std::min(chunks - 1, (b.longest + K - 1) / K); }
     // The A that a chunk starts from; null: zero.
     V *matrix(const Block &b, int64_t chunk, V *first) const {
-        return chunk ? b.matrices + (chunk - 1) * matrix_size() : first;
+        return chunk ? b.matrices + (c.saved ? chunk - 1 : chunk & 1) * matrix_size() : first;
     }
 
     enum class Rows { all, of_steps, of_packed };  // (B, H); (T, B, H); the same without the steps past an end
@@ -630,11 +524,13 @@ template <class T> struct Kernel {
     void forward(int64_t index) {
         Block b = block(index);
         T *hs = static_cast<T *>(c.hs);
-        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0) + I + (reset ? K : 0));
+        V *z = scratch.take<V>(H * (6 + RING + std::min(K, b.longest)) + (A0 ? H * H : 0) + I + (reset ? K : 0) +
+                               (c.saved ? 0 : unsaved_per_block()));
         V *before = z + H, *part = before + H, *sums = part + H, *q = sums + H, *ring = q + 2 * H;
         b.states = ring + RING * H;
         V *inputs = b.states + std::min(K, b.longest) * H, *first = A0 ? inputs + I : nullptr;
         b.episodes = inputs + I + (A0 ? H * H : 0);
+        if (!c.saved) place_saved(b, b.episodes + (reset ? K : 0), 1, K);
         if (A0) gather_matrix(b, A0, first);
         if (h0) gather(b, h0, Rows::all, 0, H, before);
         else std::memset(before, 0, H * sizeof(V));
@@ -706,17 +602,21 @@ template <class T> struct Kernel {
     }
 
     // What recall_states did, backwards: out = in + Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
-    // `pulls` (…, 2), with which the states themselves are pulled later.
-    template <int G>
+    // `pulls` (…, 2), with which the states themselves are pulled later. Resets have code of their own, here and there:
+    // it would keep what is in registers from staying there.
+    template <int G, bool Parted>
     void recall_states_backward(const Block &b, int64_t tau, const V *scores, const V *grad, V *pulls,
                                 const V *in, V *out) const {
         const V *M = b.states + tau * H;
         V pull[G];
         dot_states<G>(M, grad, pull);
         for (int g = 0; g < G; ++g) {
-            const Mask hides = hidden(b, b.k, tau + g);
-            const V score = hides ? V{} : scores[tau + g], by = weight(b, tau + g);
-            pull[g] = hides ? V{} : pull[g];
+            V score = scores[tau + g];
+            const V by = weight(b, tau + g);
+            if constexpr (Parted) {
+                const Mask hides = hidden(b, b.k, tau + g);
+                score = hides ? V{} : score, pull[g] = hides ? V{} : pull[g];
+            }
             if (c.grad_w) {
                 T *grad_w = static_cast<T *>(c.grad_w) + (b.t / K * B * K + b.k) * K + tau + g;
                 give(b, score * pull[g], grad_w, K * K);
@@ -724,7 +624,7 @@ template <class T> struct Kernel {
             pulls[(tau + g) * 2] = score * by;
             pulls[(tau + g) * 2 + 1] = pull[g] = pull[g] * by;
         }
-        if (!reset) return add_states<G>(M, pull, in, out);
+        if constexpr (!Parted) return add_states<G>(M, pull, in, out);
         for (int64_t h = 0; h < H; ++h) {
             V total = in ? in[h] : V{};
             for (int g = 0; g < G; ++g) total += pull[g] * (hidden(b, b.k, tau + g) ? V{} : M[g * H + h]);
@@ -736,7 +636,8 @@ template <class T> struct Kernel {
     void recall_backward(const Block &b, const V *q, const V *A, const V *scores, const V *grad, const V *base, V *pulls,
                          V *read, V *grad_q) const {
         by_groups(b.k, [&](int64_t tau, auto G) {
-            recall_states_backward<G()>(b, tau, scores, grad, pulls, base, grad_q);
+            if (reset) recall_states_backward<G(), true>(b, tau, scores, grad, pulls, base, grad_q);
+            else recall_states_backward<G(), false>(b, tau, scores, grad, pulls, base, grad_q);
             base = grad_q;
         });
         if (!A) {
@@ -761,7 +662,7 @@ template <class T> struct Kernel {
             const V *q = query(b, s, queries), *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
             V by[G][2];
             for (int g = 0; g < G; ++g) by[g][0] = pull[2 * g], by[g][1] = pull[2 * g + 1];
-            for (int64_t h = 0; h < H && !reset; ++h) {
+            for (int64_t h = 0; h < H; ++h) {
                 const V from = grad[h], asked = q[h];
                 for (int g = 0; g < G; ++g) {
                     V total = target[g * H + h];
@@ -770,12 +671,17 @@ template <class T> struct Kernel {
                     target[g * H + h] = total;
                 }
             }
-            for (int g = 0; g < G && reset; ++g) {  // what came after a reset may be NaN
-                const Mask hides = hidden(b, b.k, tau + g);
-                for (int64_t h = 0; h < H; ++h) {
-                    V &to = target[g * H + h];
-                    to = hides ? to : to + by[g][0] * grad[h] + by[g][1] * q[h];
-                }
+        }
+    }
+
+    // The same for one state where there are resets: what came after one may be NaN.
+    void pull_seen(const Block &b, int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
+        const Mask hides = hidden(b, b.k, tau);
+        for (int64_t s = 0; s < S; ++s) {
+            const V *q = query(b, s, queries), *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
+            for (int64_t h = 0; h < H; ++h) {
+                V &to = grad_M[tau * H + h];
+                to = hides ? to : to + pull[0] * grad[h] + pull[1] * q[h];
             }
         }
     }
@@ -899,6 +805,7 @@ template <class T> struct Kernel {
                     }
                 }
                 int64_t tau = 0;
+                for (; reset && tau < k; ++tau) pull_seen(b, tau, queries, grads, pulls, grad_M);
                 for (; tau + 4 <= k; tau += 4) pull_states<4>(b, tau, queries, grads, pulls, grad_M);
                 for (; tau + 2 <= k; tau += 2) pull_states<2>(b, tau, queries, grads, pulls, grad_M);
                 if (tau < k) pull_states<1>(b, tau, queries, grads, pulls, grad_M);
@@ -931,16 +838,6 @@ template <class T> struct Kernel {
             for (int64_t l = 0; l < L; ++l) total += lanes[l];
             totals[k] = total;
         }
-    }
-
-    void add_up() const {
-        T *total[3] = {static_cast<T *>(c.grad_gain), static_cast<T *>(c.grad_shift), static_cast<T *>(c.grad_b)};
-        for (int which = 0; which < 3; ++which)
-            for (int64_t h = 0; h < H && total[which]; ++h) {
-                T sum = 0;
-                for (int64_t index = 0; index < blocks(); ++index) sum += sums[(index * 3 + which) * H + h];
-                total[which][h] = sum;
-            }
     }
 
     int run(void (Kernel::*work)(int64_t)) {
@@ -1104,6 +1001,7 @@ template <class T> int multiply(const fw_outer *outer) {
 
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan *scan, bool forward) {
+    if (scan->lanes == 1) return run_by_units<T>(*scan, forward);
     try {
         Kernel<T> kernel(*scan);
         if (forward) {
@@ -1113,7 +1011,7 @@ template <class T> int run(const fw_scan *scan, bool forward) {
         kernel.pack(true);
         kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
-        kernel.add_up();
+        kernel.add_up(kernel.sums, kernel.blocks());
         return failed;
     } catch (const std::bad_alloc &) {
         return 1;
@@ -1150,6 +1048,9 @@ template <class F> void each_step(const fw_rows &c, F work) {
 }
 
 }  // namespace
+}  // namespace fastweights
+
+using namespace fastweights;
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 11
+#define FW_ABI 12
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -13,6 +13,7 @@ typedef struct {
     int64_t left_chunk_stride, left_stride;
     int64_t p_left_chunk_stride, p_left_stride;
     int64_t threads;
+    int64_t lanes;                                    // sequences to a vector, or 1: vectors along the units
     const void *x, *C;                                // (T, B, I) or null where u is given, and in backward; (H, I)
     const void *b, *W, *W_int;                        // (H) or null, (H, H), (H, H) or null
     const void *gain, *shift;                         // (H) or null
@@ -21,10 +22,10 @@ typedef struct {
     const void *left, *p_left;                        // (…, K), (…): what the next chunk's A has of them, but for the last
     const void *keep, *reset, *integrate;             // (T, B) or null each; no `integrate` without W_int
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
-    const void *u;                                    // (T, B, H): C x; null: from x
-    void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, see saved_per_block
+    const void *u;                                    // (T, B, H): C x; null: from x, if there are lanes
+    void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, for a backward or null
     const void *grad_hs, *grad_A_last;                // (T, B, H), (B, H, H) or null
-    void *grad_x;                                     // (T, B, I) or null
+    void *grad_x;                                     // (T, B, I) or null; null if there are no lanes
     void *grad_u, *grad_b, *grad_gain, *grad_shift;   // (T, B, H), (H) or null, …
     void *grad_h0, *grad_A0;                          // (B, H) or null, (B, H, H) or null
     void *grad_w, *grad_p, *grad_left, *grad_p_left;  // zeroed, with all chunks and all B, or null

@@ -132,62 +132,133 @@ template <class T> struct Units : Problem<T> {
         return total(sum);
     }
 
-    template <int R> void dots_of(const T *rows, const T *q, T *out) const {
-        V sum[R] = {};
+    // Of G sequences at once, so that a row is read once for them all. The sums are the same for any G, to the bit.
+    template <int G> using Rows = const T *const (&)[G];
+    template <int G> using Outs = T *const (&)[G];
+
+    template <int R, int G> void dots_of(const T *rows, Rows<G> q, Outs<G> out, int64_t first) const {
+        V sum[G][R] = {};
+        rows += first * width;
         for (int64_t v = 0; v < vectors; ++v) {
-            const V x = load(q, v);
+            V x[G];
+            for (int g = 0; g < G; ++g) x[g] = load(q[g], v);
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) sum[r] += load(rows + r * width, v) * x;
+            for (int r = 0; r < R; ++r) {
+                const V row = load(rows + r * width, v);
+#pragma GCC unroll 4
+                for (int g = 0; g < G; ++g) sum[g][r] += row * x[g];
+            }
         }
-        const V sums = across<L / 2>(sum);
-        if constexpr (R == L) return Lanes<T>::store(sums, out);
-        for (int r = 0; r < R; ++r) out[r] = sums[r * (L / R)];
+        for (int g = 0; g < G; ++g) {
+            const V sums = across<L / 2>(sum[g]);
+            if constexpr (R == L) Lanes<T>::store(sums, out[g] + first);
+            else
+                for (int r = 0; r < R; ++r) out[g][first + r] = sums[r * (L / R)];
+        }
     }
-    template <int R> void dots_of_rest(const T *rows, int64_t count, const T *q, T *out) const {
+    template <int R, int G>
+    void dots_of_rest(const T *rows, int64_t count, Rows<G> q, Outs<G> out, int64_t first) const {
         if (count >= R) {
-            dots_of<R>(rows, q, out);
-            rows += R * width, out += R, count -= R;
+            dots_of<R, G>(rows, q, out, first);
+            first += R, count -= R;
         }
-        if constexpr (R > 1) dots_of_rest<R / 2>(rows, count, q, out);
+        if constexpr (R > 1) dots_of_rest<R / 2, G>(rows, count, q, out, first);
     }
     // out[r] = rows[r]ᵀ q.
-    void dots(const T *rows, int64_t count, const T *q, T *out) const {
+    template <int G> void dots_together(const T *rows, int64_t count, Rows<G> q, Outs<G> out) const {
+        constexpr int R = L / G > 0 ? L / G : 1;
         int64_t r = 0;
-        for (; r + L <= count; r += L) dots_of<L>(rows + r * width, q, out + r);
-        dots_of_rest<L / 2>(rows + r * width, count - r, q, out + r);
+        for (; r + R <= count; r += R) dots_of<R, G>(rows, q, out, r);
+        if constexpr (R > 1) dots_of_rest<R / 2, G>(rows, count - r, q, out, r);
+    }
+    void dots(const T *rows, int64_t count, const T *q, T *out) const {
+        dots_together<1>(rows, count, {q}, {out});
     }
 
-    // work(v, N) for the vectors v … v + N - 1 of a row, N being at most 8, or 4.
+    // out = A q for a symmetric A, of which only the squares on the diagonal and those left of it are read.
+    void read_symmetric(const T *A, const T *q, T *out) const {
+        constexpr int R = VECTOR == 64 ? 8 : 4;  // as many rows as there are registers for
+        const int64_t rows = H;
+        for (int64_t v = 0; v < vectors; ++v) {
+            T sums_of[L] = {};
+            for (int64_t i = 0; i < L && v * L + i < rows; i += R) {
+                const T *row = A + (v * L + i) * width;
+                if (v * L + i + R > rows) {  // some are left
+                    for (int64_t r = 0; v * L + i + r < rows; ++r, row += width) {
+                        const V own = V{} + q[v * L + i + r];
+                        V sum{};
+                        for (int64_t j = 0; j < v; ++j) {
+                            const V a = load(row, j);
+                            sum += a * load(q, j);
+                            store(load(out, j) + a * own, out, j);
+                        }
+                        sums_of[i + r] = total(sum + load(row, v) * load(q, v));
+                    }
+                    break;
+                }
+                V sum[R] = {}, own[R];
+                for (int r = 0; r < R; ++r) own[r] = V{} + q[v * L + i + r];
+                for (int64_t j = 0; j < v; ++j) {
+                    const V x = load(q, j);
+                    V column = load(out, j), other{};
+#pragma GCC unroll 8
+                    for (int r = 0; r < R; r += 2) {
+                        const V a = load(row + r * width, j), b = load(row + (r + 1) * width, j);
+                        sum[r] += a * x, sum[r + 1] += b * x;
+                        column += a * own[r], other += b * own[r + 1];
+                    }
+                    store(column + other, out, j);
+                }
+                const V x = load(q, v);
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) sum[r] += load(row + r * width, v) * x;
+                const V found = across<L / 2>(sum);
+                for (int r = 0; r < R; ++r) sums_of[i + r] = found[r * (L / R)];
+            }
+            store(Lanes<T>::load(sums_of), out, v);
+        }
+    }
+
+    // work(v, N) for the vectors v … v + N - 1 of a row, N being at most MOST.
     template <int MOST, class F> void by_vectors(F work) const {
         int64_t v = 0;
-        if constexpr (MOST >= 8)
-            for (; v + 8 <= vectors; v += 8) work(v, std::integral_constant<int, 8>());
-        for (; v + 4 <= vectors; v += 4) work(v, std::integral_constant<int, 4>());
-        if (v + 2 <= vectors) work(v, std::integral_constant<int, 2>()), v += 2;
-        if (v < vectors) work(v, std::integral_constant<int, 1>());
+        for (; v + MOST <= vectors; v += MOST) work(v, std::integral_constant<int, MOST>());
+        if constexpr (MOST >= 4)
+            if (v + 2 <= vectors) work(v, std::integral_constant<int, 2>()), v += 2;
+        if constexpr (MOST >= 2)
+            if (v < vectors) work(v, std::integral_constant<int, 1>());
     }
 
-    // out = in + Σ_r by[r] rows[r]; null: zero.
-    void add_rows(const T *rows, const T *by, int64_t count, const T *in, T *out) const {
-        by_vectors<8>([&](int64_t first, auto N) {
-            constexpr int n = N(), chains = n >= 8 ? 1 : n >= 4 ? 2 : 4;  // that overlap
-            V sum[chains][n] = {};
+    // out = Σ_r by[r] rows[r], plus `in` where there is one.
+    template <int G>
+    void add_together(const T *rows, Rows<G> by, int64_t count, const T *in, Outs<G> out) const {
+        constexpr int most = (VECTOR == 64 ? 4 : 2) / G, chains = 4;  // that overlap
+        by_vectors<(most > 0 ? most : 1)>([&](int64_t first, auto N) {
+            constexpr int n = N();
+            V sum[G][chains][n] = {};
             const T *row = rows + first * L;
             int64_t r = 0;
             for (; r + chains <= count; r += chains, row += chains * width)
 #pragma GCC unroll 4
                 for (int chain = 0; chain < chains; ++chain)
-#pragma GCC unroll 8
-                    for (int v = 0; v < n; ++v) sum[chain][v] += by[r + chain] * load(row + chain * width, v);
+#pragma GCC unroll 4
+                    for (int v = 0; v < n; ++v) {
+                        const V numbers = load(row + chain * width, v);
+#pragma GCC unroll 4
+                        for (int g = 0; g < G; ++g) sum[g][chain][v] += by[g][r + chain] * numbers;
+                    }
             for (; r < count; ++r, row += width)
-#pragma GCC unroll 8
-                for (int v = 0; v < n; ++v) sum[0][v] += by[r] * load(row, v);
-            for (int v = 0; v < n; ++v) {
-                V all = in ? load(in, first + v) : V{};
-                for (int chain = 0; chain < chains; ++chain) all += sum[chain][v];
-                store(all, out, first + v);
-            }
+                for (int v = 0; v < n; ++v)
+                    for (int g = 0; g < G; ++g) sum[g][0][v] += by[g][r] * load(row, v);
+            for (int g = 0; g < G; ++g)
+                for (int v = 0; v < n; ++v) {
+                    const V all = (sum[g][0][v] + sum[g][1][v]) + (sum[g][2][v] + sum[g][3][v]);
+                    store(in ? load(in, first + v) + all : all, out[g], first + v);
+                }
         });
+    }
+    void add_rows(const T *rows, const T *by, int64_t count, const T *in, T *out) const {
+        add_together<1>(rows, {by}, count, in, {out});
     }
 
     // out[i] = by in[i] + Σ_r left[r·across + i·down] right[r] for `rows` rows; null: zero.
@@ -207,10 +278,11 @@ template <class T> struct Units : Problem<T> {
         for (int i = 0; i < R; ++i)
             for (int v = 0; v < N; ++v) store(sum[i][v], out + i * width, v);
     }
+    // Of a symmetric one (`half`), what is right of the squares on the diagonal may be left out.
     void product(const T *left, int64_t across, int64_t down, const T *right, int64_t count, const T *in, T by,
-                 int64_t rows, T *out) const {
+                 int64_t rows, T *out, bool half = false) const {
         const auto columns = [&](int64_t v, auto N) {
-            int64_t i = 0;
+            int64_t i = half ? v * L / 6 * 6 : 0;
             const auto at = [&](const T *matrix) { return matrix ? matrix + i * width + v * L : nullptr; };
             for (; i + 6 <= rows; i += 6)
                 tile<6, N()>(left + i * down, across, down, right + v * L, count, at(in), by, out + i * width + v * L);
@@ -290,12 +362,9 @@ template <class T> struct Units : Problem<T> {
         for (int64_t tau = q.first; tau < q.k; ++tau) by[tau] = scores[tau] * q.weights[tau];
         add_rows(M, by + q.first, count, base, out);
         if (!A || !q.sees_A) return;
-        if (symmetric) {
-            for (int64_t v = 0; v < vectors; ++v) store(q.strength * load(asked, v), read, v);
-            return add_rows(A, read, H, out, out);
-        }
         clear_end(read);
-        dots(A, H, asked, read);
+        if (symmetric) read_symmetric(A, asked, read);
+        else dots(A, H, asked, read);
         for (int64_t v = 0; v < vectors; ++v) store(load(out, v) + q.strength * load(read, v), out, v);
     }
 
@@ -309,75 +378,152 @@ template <class T> struct Units : Problem<T> {
                 store(by * load(q.states + tau * width, v), scaled + tau * width, v);
         }
         product(scaled + first * width, width, 1, q.states + first * width, count - first, last < 0 ? A : nullptr,
-                what_is_left_of_A(q, chunk), H, next);
+                what_is_left_of_A(q, chunk), H, next, symmetric);
     }
 
-    void forward(int64_t index) {
-        Sequence q = sequence(order[index]);
-        const int64_t length = std::min(K, q.length), lists = whole(K);
+    static constexpr int64_t TOGETHER = 4;  // sequences that take their steps at the same time, to share W
+
+    // Sequences are taken in groups, of neighbours by length; enough groups that all threads have some.
+    int64_t together() const {
+        return std::max<int64_t>(1, std::min(TOGETHER, (B + c.threads - 1) / std::max<int64_t>(1, c.threads)));
+    }
+    int64_t groups() const { return (B + together() - 1) / together(); }
+
+    // What becomes of one row per sequence by W, or where it integrates, by W_int. Null: nothing.
+    template <bool FORWARD> struct Transit {
+        const T *in[TOGETHER], *matrix[TOGETHER];
+        T *out[TOGETHER];
+        int64_t count = 0;
+        void add(const T *matrix_rows, const T *from, T *to) {
+            matrix[count] = matrix_rows, in[count] = from, out[count++] = to;
+        }
+        void run(const Units &units) const {
+            for (int64_t first = 0, some; first < count; first += some) {
+                some = 1;
+                while (first + some < count && matrix[first + some] == matrix[first]) ++some;
+                const T *rows = matrix[first], *const *from = in + first;
+                T *const *to = out + first;
+                if (some >= 4) some = 4, units.transit<FORWARD, 4>(rows, {from[0], from[1], from[2], from[3]},
+                                                                  {to[0], to[1], to[2], to[3]});
+                else if (some >= 2) some = 2, units.transit<FORWARD, 2>(rows, {from[0], from[1]}, {to[0], to[1]});
+                else units.transit<FORWARD, 1>(rows, {from[0]}, {to[0]});
+            }
+        }
+    };
+    template <bool FORWARD, int G> void transit(const T *rows, Rows<G> in, Outs<G> out) const {
+        if constexpr (FORWARD) dots_together<G>(rows, H, in, out);
+        else add_together<G>(rows, in, H, nullptr, out);
+    }
+    const T *transition(const Sequence &q) const {
+        return integrate && integrate[q.t * B + q.b] != T(0) ? W_int_rows : W_rows;
+    }
+    bool wiped(const Sequence &q) const { return keep && keep[q.t * B + q.b] == T(0); }
+
+    // A sequence on its way forward.
+    struct Forward {
+        Sequence q;
+        T *z, *sums, *read, *asked, *normals, *scaled, *matrices, *scores, *by;
+        const T *A;
+        bool two;  // matrices
+        T *matrix(const Units &units, int64_t chunk) const {
+            const int64_t size = units.H * units.width;
+            return units.c.saved ? q.matrices + (chunk - 1) * size : matrices + (chunk & 1) * two * size;
+        }
+    };
+
+    int64_t room_forward(int64_t length) const {
         const int64_t own = c.saved ? 0 : std::min<int64_t>(2, chunks - 1);  // matrices that are kept nowhere else
         const int64_t rows = 6 + (1 + (chunks > 1)) * length + own * H + (A0 && width != H ? H : 0);
-        Room room{scratch.take<T>(rows * width + 2 * lists)};
-        T *z = room.take(width), *sums = room.take(width), *read = room.take(width), *asked = room.take(2 * width);
-        T *normals = room.take(width);
-        q.states = room.take(length * width);
-        T *scaled = room.take((chunks > 1) * length * width), *matrices = room.take(own * H * width);
-        T *scores = room.take(lists), *by = room.take(lists);
-        const auto matrix = [&](int64_t chunk) {
-            return c.saved ? q.matrices + (chunk - 1) * H * width : matrices + (chunk & 1) * (own > 1) * H * width;
-        };
-        const T *first = first_matrix(q, room.at), *A = first;
-        const T *from_h0 = h0 ? h0 + q.b * H : nullptr;
-        T *hs = static_cast<T *>(c.hs);
-        for (int64_t t = 0; t < q.length; ++t) {
-            turn_to(q, t);
-            if (t && q.k == 0) {
-                T *next = matrix(q.chunk);
-                fold(q, q.chunk - 1, A, scaled, next);
-                A = next;
-            }
-            const T *input = u + packed_place(q);
-            for (int64_t i = 0; i < H; ++i) z[i] = input[i];
-            clear_end(z);
-            const T *previous = t ? q.states + (q.k ? q.k - 1 : K - 1) * width : nullptr;
-            if (!t && from_h0) read_row(from_h0, asked), previous = asked;
-            if (previous && !(keep && keep[t * B + q.b] == T(0))) {
-                clear_end(read);
-                dots(integrate && integrate[t * B + q.b] != T(0) ? W_int_rows : W_rows, H, previous, read);
-                for (int64_t v = 0; v < vectors; ++v) store(load(z, v) + load(read, v), z, v);
-            }
-            if (bias)
-                for (int64_t v = 0; v < vectors; ++v) store(load(z, v) + load(biases.data(), v), z, v);
-            for (int64_t s = 0; s <= S; ++s) {
-                T *h = s == S ? q.states + q.k * width : asked + (s & 1) * width;
-                const T *before = asked + (~s & 1) * width, *from = z;
-                if (s) {
-                    recall(q, before, A, identity ? before : z, scores, by, read, sums), from = sums;
-                    if (c.saved) std::copy_n(scores + q.first, q.k - q.first, score(q, s - 1) + q.first);
-                }
-                if (normalized(s)) {
-                    const T factor = normalize(from, c.saved ? trail(q, s) : normals, h);
-                    if (c.saved) *scale(q, s) = factor;
-                } else {
-                    activate(from, h);
-                    if (c.saved && s < S) std::copy_n(h, width, trail(q, s));
-                }
-            }
-            std::copy_n(q.states + q.k * width, H, hs + place(q));
+        return rows * width + 2 * whole(K);
+    }
+
+    Forward begin(int64_t b, int64_t length, T *memory) const {
+        Forward f{};
+        f.q = sequence(b);
+        const int64_t own = c.saved ? 0 : std::min<int64_t>(2, chunks - 1);
+        Room room{memory};
+        f.two = own > 1;
+        f.z = room.take(width), f.sums = room.take(width), f.read = room.take(width), f.asked = room.take(2 * width);
+        f.normals = room.take(width);
+        f.q.states = room.take(length * width);
+        f.scaled = room.take((chunks > 1) * length * width), f.matrices = room.take(own * H * width);
+        f.scores = room.take(whole(K)), f.by = room.take(whole(K));
+        f.A = first_matrix(f.q, room.at);
+        return f;
+    }
+
+    void forward(int64_t group) const {
+        const int64_t first = group * together(), count = std::min(together(), B - first);
+        const int64_t longest = this->length(order[first]), length = std::min(K, longest);
+        T *memory = scratch.take<T>(count * room_forward(length));
+        Forward all[TOGETHER];
+        for (int64_t n = 0; n < count; ++n) all[n] = begin(order[first + n], length, memory + n * room_forward(length));
+        for (int64_t t = 0; t < longest; ++t) {
+            Transit<true> transit;
+            for (int64_t n = 0; n < count && t < all[n].q.length; ++n) arrive(all[n], t, transit);
+            transit.run(*this);
+            for (int64_t n = 0; n < count && t < all[n].q.length; ++n) settle(all[n]);
         }
+        for (int64_t n = 0; n < count; ++n) end(all[n]);
+    }
+
+    // Up to what W makes of the state before.
+    void arrive(Forward &f, int64_t t, Transit<true> &transit) const {
+        Sequence &q = f.q;
+        turn_to(q, t);
+        if (t && q.k == 0) {
+            T *next = f.matrix(*this, q.chunk);
+            fold(q, q.chunk - 1, f.A, f.scaled, next);
+            f.A = next;
+        }
+        read_row(u + packed_place(q), f.z);
+        const T *previous = t ? q.states + (q.k ? q.k - 1 : K - 1) * width : nullptr;
+        if (!t && h0) read_row(h0 + q.b * H, f.asked), previous = f.asked;
+        std::fill_n(f.read, width, T(0));
+        if (previous && !wiped(q)) transit.add(transition(q), previous, f.read);
+    }
+
+    void settle(Forward &f) const {
+        Sequence &q = f.q;
+        T *z = f.z;
+        for (int64_t v = 0; v < vectors; ++v)
+            store(load(z, v) + load(biases.data(), v) + load(f.read, v), z, v);
+        for (int64_t s = 0; s <= S; ++s) {
+            T *h = s == S ? q.states + q.k * width : f.asked + (s & 1) * width;
+            const T *before = f.asked + (~s & 1) * width, *from = z;
+            if (s) {
+                recall(q, before, f.A, identity ? before : z, f.scores, f.by, f.read, f.sums), from = f.sums;
+                if (c.saved) std::copy_n(f.scores + q.first, q.k - q.first, score(q, s - 1) + q.first);
+            }
+            if (normalized(s)) {
+                const T factor = normalize(from, c.saved ? trail(q, s) : f.normals, h);
+                if (c.saved) *scale(q, s) = factor;
+            } else {
+                activate(from, h);
+                if (c.saved && s < S) std::copy_n(h, width, trail(q, s));
+            }
+        }
+        std::copy_n(q.states + q.k * width, H, static_cast<T *>(c.hs) + place(q));
+    }
+
+    void end(Forward &f) const {
+        const Sequence &q = f.q;
+        T *hs = static_cast<T *>(c.hs);
         for (int64_t t = q.length; t < steps; ++t) std::fill_n(hs + (t * B + q.b) * H, H, T(0));
         if (chunks == 1) return;
         const int64_t last = last_chunk(q);
         if (last && last * K >= q.length) {  // the last chunk has none of this sequence's steps
-            T *next = matrix(last);
-            fold(q, last - 1, A, scaled, next);
-            A = next;
+            T *next = f.matrix(*this, last);
+            fold(q, last - 1, f.A, f.scaled, next);
+            f.A = next;
         }
         T *A_last = static_cast<T *>(c.A_last) + q.b * H * H;
         for (int64_t i = 0; i < H; ++i) {
-            if (A) std::copy_n(A + i * width, H, A_last + i * H);
+            if (f.A) std::copy_n(f.A + i * width, H, A_last + i * H);
             else std::fill_n(A_last + i * H, H, T(0));
         }
+        for (int64_t i = 0; i < H && f.A && symmetric; ++i)
+            for (int64_t j = (i / L + 1) * L; j < H; ++j) A_last[i * H + j] = f.A[j * width + i];
     }
 
     // From the gradient of h_s = f(LN[v]) to that of v.
@@ -463,109 +609,152 @@ template <class T> struct Units : Problem<T> {
         T along = 0;
         const T by = what_is_left_of_A(q, chunk);
         for (int64_t i = 0; i < H; ++i) {
-            if (c.grad_p_left) along += dot(G + i * width, A + i * width);
+            if (c.grad_p_left && symmetric) {  // what is left of the diagonal squares is there twice
+                const T *row = D + i * width;
+                V sum{};
+                for (int64_t v = 0; v < i / L; ++v) sum += load(row, v) * load(A + i * width, v);
+                along += total(sum + T(0.5) * load(row, i / L) * load(A + i * width, i / L));
+            } else if (c.grad_p_left)
+                along += dot(G + i * width, A + i * width);
             for (int64_t v = 0; v < vectors; ++v) store(by * load(G + i * width, v), G + i * width, v);
         }
         if (c.grad_p_left) static_cast<T *>(c.grad_p_left)[chunk * B + q.b] += along;
     }
 
-    void backward(int64_t index) {
-        Sequence q = sequence(order[index]);
-        const bool remembers = A0 || chunks > 1;
-        const int64_t length = std::min(K, q.length), lists = whole(K);
-        const int64_t rows = 7 + S + 2 * length + remembers * (2 * S * length + length + 2 * width) +
+    // A sequence on its way back.
+    struct Backward {
+        Sequence q;
+        T *grad, *grad_z, *from_next, *grad_gain, *grad_shift, *grad_b, *read, *queries, *grad_M;
+        T *ring_left, *ring_right, *pulled, *G, *D, *push, *pull;
+        const T *first, *A;
+        int64_t waiting;  // rows that are to be added to G
+    };
+
+    bool remembers() const { return A0 || chunks > 1; }
+    int64_t room_backward(int64_t length) const {
+        const int64_t rows = 7 + S + 2 * length + remembers() * (2 * S * length + length + 2 * width) +
                              (A0 && width != H ? H : 0);
-        Room room{scratch.take<T>(rows * width + 2 * lists)};
-        T *grad = room.take(width), *grad_z = room.take(width), *from_next = room.take(width);
-        T *grad_gain = room.take(width), *grad_shift = room.take(width), *grad_b = room.take(width);
-        T *read = room.take(width), *queries = room.take(S * width);
-        q.states = room.take(length * width);
-        T *grad_M = room.take(length * width);
-        T *ring_left = room.take(remembers * S * length * width), *ring_right = room.take(remembers * S * length * width);
-        T *pulled = room.take(remembers * length * width);
-        T *G = room.take(remembers * width * width), *D = room.take(remembers * width * width);
-        T *push = room.take(lists), *pull = room.take(lists);
-        const T *first = first_matrix(q, room.at);
-        const auto matrix = [&](int64_t chunk) { return chunk ? q.matrices + (chunk - 1) * H * width : first; };
-        std::fill_n(from_next, 4 * width, T(0));
-        if (remembers) std::fill_n(G, width * width, T(0));
-        const T *hs = static_cast<const T *>(c.hs), *grad_hs = static_cast<const T *>(c.grad_hs);
-        const T *grad_A_last = static_cast<const T *>(c.grad_A_last);
-        for (int64_t i = 0; i < H && grad_A_last; ++i) read_row(grad_A_last + (q.b * H + i) * H, G + i * width);
-        T *grad_u = static_cast<T *>(c.grad_u);
-        for (int64_t chunk = last_chunk(q); chunk >= 0; --chunk) {
-            const T *A = matrix(chunk);
-            const int64_t start = chunk * K, stop = std::min(start + K, q.length);
-            for (int64_t t = start; t < stop; ++t) read_row(hs + (t * B + q.b) * H, q.states + (t - start) * width);
-            std::fill_n(grad_M, std::max<int64_t>(0, stop - start) * width, T(0));
-            if (chunk < last_chunk(q)) fold_backward(q, chunk, A, G, D, pulled, grad_M);
-            int64_t waiting = 0;
-            for (int64_t t = stop - 1; t >= start; --t) {
-                turn_to(q, t);
-                read_row(grad_hs + place(q), grad);
-                for (int64_t v = 0; v < vectors; ++v)
-                    store(load(grad, v) + load(grad_M + q.k * width, v) + load(from_next, v), grad, v);
-                for (int64_t s = 0; s < S; ++s)
-                    if (normalized(s)) denormalize(trail(q, s), queries + s * width);
-                const auto query = [&](int64_t s) { return normalized(s) ? queries + s * width : trail(q, s); };
-                const T *h = q.states + q.k * width;
-                for (int64_t s = S - 1; s >= 0; --s) {
-                    const T *asked = query(s), *scores = score(q, s);
-                    // `read` has the gradient of what went into this inner step.
-                    through(q, s + 1, s + 1 < S ? query(s + 1) : h, grad, grad_gain, grad_shift, read);
-                    for (int64_t v = 0; v < vectors; ++v)
-                        store(s == S - 1 ? load(read, v) : load(grad_z, v) + load(read, v), grad_z, v);
-                    dots(q.states + q.first * width, q.k - q.first, read, pull + q.first);
-                    for (int64_t tau = q.first; tau < q.k; ++tau) {
-                        if (c.grad_w)
-                            static_cast<T *>(c.grad_w)[((q.chunk * B + q.b) * K + q.k) * K + tau] +=
-                                scores[tau] * pull[tau];
-                        push[tau] = scores[tau] * q.weights[tau], pull[tau] *= q.weights[tau];
-                    }
-                    pull_states(q, push, pull, read, asked, identity ? read : nullptr, grad_M, grad);
-                    if (!A || !q.sees_A) continue;
-                    T *pushed = ring_left + waiting * width;
-                    for (int64_t v = 0; v < vectors; ++v) store(q.strength * load(read, v), pushed, v);
-                    std::copy_n(asked, width, ring_right + waiting * width);
-                    ++waiting;
-                    if (c.grad_p) {  // of Aᵀ grad before p scales it
-                        add_rows(A, read, H, nullptr, pulled);
-                        static_cast<T *>(c.grad_p)[(q.chunk * B + q.b) * K + q.k] += dot(pulled, asked);
-                    }
-                    add_rows(A, pushed, H, grad, grad);
-                }
-                const bool sustained = S && !identity;
-                through(q, 0, S ? query(0) : h, grad, grad_gain, grad_shift, read);
-                for (int64_t v = 0; v < vectors; ++v) {
-                    const V g = sustained ? load(grad_z, v) + load(read, v) : load(read, v);
-                    store(g, grad_z, v);
-                    store(load(grad_b, v) + g, grad_b, v);
-                }
-                std::copy_n(grad_z, H, grad_u + packed_place(q));
-                if (keep && keep[t * B + q.b] == T(0)) std::fill_n(from_next, width, T(0));
-                else
-                    add_rows(integrate && integrate[t * B + q.b] != T(0) ? W_int_rows : W_rows, grad_z, H, nullptr,
-                             from_next);
-            }
-            if (waiting) product(ring_left, width, 1, ring_right, waiting, G, T(1), H, G);
-        }
-        if (c.grad_h0) std::copy_n(from_next, H, static_cast<T *>(c.grad_h0) + q.b * H);
-        for (int64_t i = 0; i < H && c.grad_A0; ++i)
-            std::copy_n(G + i * width, H, static_cast<T *>(c.grad_A0) + (q.b * H + i) * H);
-        // Sums per sequence: their total, taken in the order of the sequences, does not depend on who computed them.
-        T *totals = sums.data() + q.b * 3 * H;
-        for (int64_t k = 0; k < 3; ++k) std::copy_n(grad_gain + k * width, H, totals + k * H);
+        return rows * width + 2 * whole(K);
     }
 
+    Backward begin_backward(int64_t b, int64_t length, T *memory) const {
+        Backward f{};
+        f.q = sequence(b);
+        Room room{memory};
+        f.grad = room.take(width), f.grad_z = room.take(width), f.from_next = room.take(width);
+        f.grad_gain = room.take(width), f.grad_shift = room.take(width), f.grad_b = room.take(width);
+        f.read = room.take(width), f.queries = room.take(S * width);
+        f.q.states = room.take(length * width), f.grad_M = room.take(length * width);
+        f.ring_left = room.take(remembers() * S * length * width);
+        f.ring_right = room.take(remembers() * S * length * width);
+        f.pulled = room.take(remembers() * length * width);
+        f.G = room.take(remembers() * width * width), f.D = room.take(remembers() * width * width);
+        f.push = room.take(whole(K)), f.pull = room.take(whole(K));
+        f.first = first_matrix(f.q, room.at);
+        std::fill_n(f.from_next, 4 * width, T(0));
+        if (remembers()) std::fill_n(f.G, width * width, T(0));
+        const T *grad_A_last = static_cast<const T *>(c.grad_A_last);
+        for (int64_t i = 0; i < H && grad_A_last; ++i) read_row(grad_A_last + (b * H + i) * H, f.G + i * width);
+        return f;
+    }
+
+    void backward(int64_t group) {
+        const int64_t first = group * together(), count = std::min(together(), B - first);
+        const int64_t longest = this->length(order[first]), length = std::min(K, longest);
+        T *memory = scratch.take<T>(count * room_backward(length));
+        Backward all[TOGETHER];
+        for (int64_t n = 0; n < count; ++n)
+            all[n] = begin_backward(order[first + n], length, memory + n * room_backward(length));
+        for (int64_t t = longest - 1; t >= 0; --t) {
+            Transit<false> transit;
+            for (int64_t n = 0; n < count && t < all[n].q.length; ++n) {
+                if (t == all[n].q.length - 1 || (t + 1) % K == 0) enter(all[n], t / K);
+                step_back(all[n], t, transit);
+                if (t % K == 0) leave(all[n]);
+            }
+            transit.run(*this);
+        }
+        for (int64_t n = 0; n < count; ++n) end_backward(all[n]);
+    }
+
+    // The end of a chunk, which is where its backward begins.
+    void enter(Backward &f, int64_t chunk) const {
+        Sequence &q = f.q;
+        f.A = chunk ? q.matrices + (chunk - 1) * H * width : f.first;
+        const T *hs = static_cast<const T *>(c.hs);
+        for (int64_t k = 0; k < count_of(q, chunk); ++k)
+            read_row(hs + ((chunk * K + k) * B + q.b) * H, q.states + k * width);
+        std::fill_n(f.grad_M, count_of(q, chunk) * width, T(0));
+        if (chunk < last_chunk(q)) fold_backward(q, chunk, f.A, f.G, f.D, f.pulled, f.grad_M);
+        f.waiting = 0;
+    }
+    void leave(Backward &f) const {
+        if (f.waiting) product(f.ring_left, width, 1, f.ring_right, f.waiting, f.G, T(1), H, f.G);
+    }
+
+    void step_back(Backward &f, int64_t t, Transit<false> &transit) const {
+        Sequence &q = f.q;
+        T *grad = f.grad, *grad_z = f.grad_z, *read = f.read;
+        turn_to(q, t);
+        read_row(static_cast<const T *>(c.grad_hs) + place(q), grad);
+        for (int64_t v = 0; v < vectors; ++v)
+            store(load(grad, v) + load(f.grad_M + q.k * width, v) + load(f.from_next, v), grad, v);
+        for (int64_t s = 0; s < S; ++s)
+            if (normalized(s)) denormalize(trail(q, s), f.queries + s * width);
+        const auto query = [&](int64_t s) { return normalized(s) ? f.queries + s * width : trail(q, s); };
+        const T *h = q.states + q.k * width;
+        for (int64_t s = S - 1; s >= 0; --s) {
+            const T *asked = query(s), *scores = score(q, s);
+            // `read` has the gradient of what went into this inner step.
+            through(q, s + 1, s + 1 < S ? query(s + 1) : h, grad, f.grad_gain, f.grad_shift, read);
+            for (int64_t v = 0; v < vectors; ++v)
+                store(s == S - 1 ? load(read, v) : load(grad_z, v) + load(read, v), grad_z, v);
+            dots(q.states + q.first * width, q.k - q.first, read, f.pull + q.first);
+            for (int64_t tau = q.first; tau < q.k; ++tau) {
+                if (c.grad_w)
+                    static_cast<T *>(c.grad_w)[((q.chunk * B + q.b) * K + q.k) * K + tau] += scores[tau] * f.pull[tau];
+                f.push[tau] = scores[tau] * q.weights[tau], f.pull[tau] *= q.weights[tau];
+            }
+            pull_states(q, f.push, f.pull, read, asked, identity ? read : nullptr, f.grad_M, grad);
+            if (!f.A || !q.sees_A) continue;
+            T *pushed = f.ring_left + f.waiting * width, *back = f.pulled;  // Aᵀ read
+            for (int64_t v = 0; v < vectors; ++v) store(q.strength * load(read, v), pushed, v);
+            std::copy_n(asked, width, f.ring_right + f.waiting++ * width);
+            if (symmetric) read_symmetric(f.A, read, back);
+            else add_rows(f.A, read, H, nullptr, back);
+            if (c.grad_p) static_cast<T *>(c.grad_p)[(q.chunk * B + q.b) * K + q.k] += dot(back, asked);
+            for (int64_t v = 0; v < vectors; ++v) store(load(grad, v) + q.strength * load(back, v), grad, v);
+        }
+        const bool sustained = S && !identity;
+        through(q, 0, S ? query(0) : h, grad, f.grad_gain, f.grad_shift, read);
+        for (int64_t v = 0; v < vectors; ++v) {
+            const V g = sustained ? load(grad_z, v) + load(read, v) : load(read, v);
+            store(g, grad_z, v);
+            store(load(f.grad_b, v) + g, f.grad_b, v);
+        }
+        std::copy_n(grad_z, H, static_cast<T *>(c.grad_u) + packed_place(q));
+        if (wiped(q)) std::fill_n(f.from_next, width, T(0));
+        else transit.add(transition(q), grad_z, f.from_next);
+    }
+
+    void end_backward(const Backward &f) {
+        const int64_t b = f.q.b;
+        if (c.grad_h0) std::copy_n(f.from_next, H, static_cast<T *>(c.grad_h0) + b * H);
+        for (int64_t i = 0; i < H && c.grad_A0; ++i)
+            std::copy_n(f.G + i * width, H, static_cast<T *>(c.grad_A0) + (b * H + i) * H);
+        // Sums per sequence: their total, taken in the order of the sequences, does not depend on who computed them.
+        T *totals = sums.data() + b * 3 * H;
+        for (int64_t k = 0; k < 3; ++k) std::copy_n(f.grad_gain + k * width, H, totals + k * H);
+    }
 };
 
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan &scan, bool forward) {
     try {
         Units<T> units(scan);
-        if (forward) return in_parallel(units.B, scan.threads, [&](int64_t index) { units.forward(index); });
+        if (forward) return in_parallel(units.groups(), scan.threads, [&](int64_t group) { units.forward(group); });
         units.sums.resize(units.B * 3 * units.H);
-        const int failed = in_parallel(units.B, scan.threads, [&](int64_t index) { units.backward(index); });
+        const int failed = in_parallel(units.groups(), scan.threads, [&](int64_t group) { units.backward(group); });
         units.add_up(units.sums, units.B);
         return failed;
     } catch (const std::bad_alloc &) {

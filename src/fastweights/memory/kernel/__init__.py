@@ -30,7 +30,8 @@ TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
 ABI = 12
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-NONE = (0,) * 13
+NONE = (0,) * 15
+H0 = Run._fields.index("h0")  # the first that is not x and not a weight
 LARGE = 1 << 23  # bytes
 LEAST_ROWS = 6  # of a product by the library
 WORTH_THREADS = 1 << 21  # multiplications
@@ -39,7 +40,7 @@ BUILDS = {"avx512": ("AVX512",), "avx2": ("AVX2", "AVX512"), "baseline": None}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("19q34Q").pack
+_pack = struct.Struct("19q36Q").pack
 _pack_step = struct.Struct("8q2d5Q").pack  # fw_step: what steps have in common
 _pack_states = struct.Struct("5Q").pack  # and the rest of it
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
@@ -166,16 +167,10 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
 
 def lanes_of(run: Run) -> int:
     """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units."""
-    B, H = run.x.shape[1], run.W.shape[0]
-    return 1 if B <= few(H) else LANES[run.x.dtype]
-
-
-def few(H: int) -> int:
-    """How many sequences are computed faster one by one than side by side, measured: `benchmarks/speed.py`."""
-    return FEW
-
-
-FEW = int(os.environ.get("FEW", 8))
+    B, H, most = run.x.shape[1], run.W.shape[0], LANES[run.x.dtype]
+    # So many sixteenths of a block of lanes are computed in a block's time one by one, measured (docs/speed.md).
+    sixteenths = 5 if H < 32 else 8 if H < 48 else 11
+    return 1 if 16 * B <= sixteenths * most * -(-B // most) else most
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
@@ -274,7 +269,8 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
         packed = rows.pack(x, rows.count())
         u, hs = _product(packed, run.C.t(), len(packed), all_hs[-1]), _empty(x, *all_hs)
     buffer, A = _empty(x, *kept) if for_backward else None, None if last == (0,) else x.new_empty(last)
-    _call("forward", run, dynamics, lanes, (inputs, _at(u), _at(hs), _at(A), _at(buffer), *NONE))
+    made = hs.data_ptr(), 0 if A is None else A.data_ptr(), 0 if buffer is None else buffer.data_ptr()
+    _call("forward", run, dynamics, lanes, (*made, *NONE), inputs, 0 if u is None else u.data_ptr())
     if for_backward:
         return Saved(hs, _lazy_clone(hs), A, None, buffer)
     return Saved(hs, _lazy_clone(hs) if A is None else hs[run.steps_of(run.chunks - 1)].clone(), A)
@@ -302,23 +298,32 @@ def backward(
     assert saved.queries is not None
     lanes = saved.queries.shape[1]
     grad_x = _empty(x, *x.shape) if wanted[0] and lanes > 1 and _fuses(x) else None
-    sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
-    made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, *sums, *(weights.values() or (None,) * 4))
-    _call("backward", run, dynamics, lanes, (0, 0, _address(hs), *map(_at, made)))
+    # The library does the products over all steps, too, where nothing is to be left out of them.
+    enough = H >= LEAST_ROWS and min(H, x.shape[-1]) >= LANES[x.dtype]
+    grad_C, grad_W, grad_W_int, inputs = None, None, None, 0
+    if rows is run.keep is run.integrate is h0 is None and enough:
+        x = x.contiguous()
+        grad_C, grad_W, inputs = empty(H, x.shape[-1]), empty(H, H), _address(x)
+    made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
+    made = (*made, *(weights.values() or (None,) * 4), grad_C, grad_W)
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in made]
+    _call("backward", run, dynamics, lanes, (_address(hs), *pointers), inputs)
     # The rest is matrix products over all steps at once.
-    before, first = hs[: T - 1], B
     if wanted[0] and grad_x is None:
         grad_x = _product(grad_u, C, *x.shape) if rows is None else rows.unpack(_product(grad_u, C, count, C.shape[1]))
-    masks: list[Tensor | None] = [run.keep, run.integrate]
-    if rows is not None:
-        later = rows.count(1)
-        x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
-        masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
-        h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
-    grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H), _outer)
+    if grad_C is None:
+        before, first = hs[: T - 1], B
+        masks: list[Tensor | None] = [run.keep, run.integrate]
+        if rows is not None:
+            later = rows.count(1)
+            x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
+            masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
+            h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
+        grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H), _outer)
+        grad_C = _outer(grad_u, x.reshape(-1, x.shape[-1]))
     return Gradients(
         grad_x,
-        _outer(grad_u, x.reshape(-1, x.shape[-1])),
+        grad_C,
         grad_b,
         grad_W,
         grad_W_int,
@@ -326,7 +331,7 @@ def backward(
         grad_shift,
         grad_h0,
         grad_A0,
-        **sums_to_size(run, **weights),
+        **(sums_to_size(run, **weights) if weights else {}),
     )
 
 
@@ -442,23 +447,29 @@ class Steps:
             self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
 
 
-def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, ...]) -> None:
-    """Call the library, given the addresses of x, if that is needed, and of what was made for the call."""
+def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, ...], x: int, u: int = 0) -> None:
+    """Call the library, given the addresses of x and u, if they are needed, and of what was made for the call."""
     T, B, features = run.x.shape
     inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in run[1:]]
+    given, pointers, gone = [], [], False
+    for tensor in run[1:]:
+        if tensor is None:
+            pointers.append(0)
+            continue
+        tensor = tensor.contiguous()
+        given.append(tensor)
+        pointers.append(place := tensor.data_ptr())
+        gone = gone or place == 0
+    if gone:  # empty, or freed
+        checks.still_there(run[1:H0])
     strides = [0] * 8  # of the weights of the past, which are the same for all chunks, or all sequences, or not
-    for place, tensor in enumerate(given[WEIGHTS - 1 : WEIGHTS + 3]):
-        if tensor is not None:
-            shape = tensor.shape
-            if shape[0] > 1:
-                strides[2 * place] = tensor.stride(0)
-            if shape[1] > 1:
-                strides[2 * place + 1] = tensor.stride(1)
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if 0 in [pointer for tensor, pointer in zip(given, pointers, strict=True) if tensor is not None]:  # empty, or freed
-        checks.still_there(given)
+    for place, tensor in enumerate(run[WEIGHTS : WEIGHTS + 4]):
+        if tensor is not None and (tensor.shape[0] > 1 or tensor.shape[1] > 1):
+            n, sequences, *rest = tensor.shape
+            size = math.prod(rest)
+            strides[2 * place] = sequences * size if n > 1 else 0
+            strides[2 * place + 1] = size if sequences > 1 else 0
     arguments = _pack(
         T,
         B,
@@ -472,9 +483,10 @@ def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, 
         *strides,
         torch.get_num_threads(),
         lanes,
-        made[0],
+        x,
         *pointers,
-        *made[1:],
+        u,
+        *made,
     )
     if _functions[name, run.x.dtype](arguments):
         raise MemoryError(f"not enough memory for {T} steps of {B} sequences with {run.W.shape[0]} units")

@@ -602,21 +602,15 @@ template <class T> struct Kernel : Problem<T> {
     }
 
     // What recall_states did, backwards: out = in + Σ_τ w M[τ] (M[τ]ᵀ grad). Leaves w·score and w·(M[τ]ᵀ grad) in
-    // `pulls` (…, 2), with which the states themselves are pulled later. Resets have code of their own, here and there:
-    // it would keep what is in registers from staying there.
-    template <int G, bool Parted>
+    // `pulls` (…, 2), with which the states themselves are pulled later.
+    template <int G>
     void recall_states_backward(const Block &b, int64_t tau, const V *scores, const V *grad, V *pulls,
                                 const V *in, V *out) const {
         const V *M = b.states + tau * H;
         V pull[G];
         dot_states<G>(M, grad, pull);
         for (int g = 0; g < G; ++g) {
-            V score = scores[tau + g];
-            const V by = weight(b, tau + g);
-            if constexpr (Parted) {
-                const Mask hides = hidden(b, b.k, tau + g);
-                score = hides ? V{} : score, pull[g] = hides ? V{} : pull[g];
-            }
+            const V score = scores[tau + g], by = weight(b, tau + g);
             if (c.grad_w) {
                 T *grad_w = static_cast<T *>(c.grad_w) + (b.t / K * B * K + b.k) * K + tau + g;
                 give(b, score * pull[g], grad_w, K * K);
@@ -624,20 +618,32 @@ template <class T> struct Kernel : Problem<T> {
             pulls[(tau + g) * 2] = score * by;
             pulls[(tau + g) * 2 + 1] = pull[g] = pull[g] * by;
         }
-        if constexpr (!Parted) return add_states<G>(M, pull, in, out);
-        for (int64_t h = 0; h < H; ++h) {
-            V total = in ? in[h] : V{};
-            for (int g = 0; g < G; ++g) total += pull[g] * (hidden(b, b.k, tau + g) ? V{} : M[g * H + h]);
-            out[h] = total;
-        }
+        add_states<G>(M, pull, in, out);
+    }
+
+    // The same for one state where there are resets: what came after one may be NaN. Apart from the other, and so is
+    // pull_seen, as they would keep what is in registers from staying there.
+    [[gnu::noinline]] void recall_seen_backward(const Block &b, int64_t tau, const V *scores, const V *grad, V *pulls,
+                                                const V *in, V *out) const {
+        const V *M = b.states + tau * H, by = weight(b, tau);
+        const Mask hides = hidden(b, b.k, tau);
+        V pull;
+        dot_states<1>(M, grad, &pull);
+        const V score = hides ? V{} : scores[tau];
+        pull = hides ? V{} : pull;
+        if (c.grad_w) give(b, score * pull, static_cast<T *>(c.grad_w) + (b.t / K * B * K + b.k) * K + tau, K * K);
+        pulls[tau * 2] = score * by;
+        pulls[tau * 2 + 1] = pull = pull * by;
+        for (int64_t h = 0; h < H; ++h) out[h] = (in ? in[h] : V{}) + pull * (hides ? V{} : M[h]);
     }
 
     // The gradient of q in `grad_q`: `base`, null being zero, and what comes through A(t) q from its gradient.
     void recall_backward(const Block &b, const V *q, const V *A, const V *scores, const V *grad, const V *base, V *pulls,
                          V *read, V *grad_q) const {
-        by_groups(b.k, [&](int64_t tau, auto G) {
-            if (reset) recall_states_backward<G(), true>(b, tau, scores, grad, pulls, base, grad_q);
-            else recall_states_backward<G(), false>(b, tau, scores, grad, pulls, base, grad_q);
+        for (int64_t tau = 0; reset && tau < b.k; ++tau, base = grad_q)
+            recall_seen_backward(b, tau, scores, grad, pulls, base, grad_q);
+        by_groups(reset ? 0 : b.k, [&](int64_t tau, auto G) {
+            recall_states_backward<G()>(b, tau, scores, grad, pulls, base, grad_q);
             base = grad_q;
         });
         if (!A) {
@@ -674,8 +680,8 @@ template <class T> struct Kernel : Problem<T> {
         }
     }
 
-    // The same for one state where there are resets: what came after one may be NaN.
-    void pull_seen(const Block &b, int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
+    // The same for one state where there are resets.
+    [[gnu::noinline]] void pull_seen(const Block &b, int64_t tau, const V *queries, const V *grads, const V *pulls, V *grad_M) const {
         const Mask hides = hidden(b, b.k, tau);
         for (int64_t s = 0; s < S; ++s) {
             const V *q = query(b, s, queries), *grad = grads + s * H, *pull = pulls + (s * K + tau) * 2;
@@ -993,22 +999,19 @@ template <class T> struct Outer {
     }
 };
 
+constexpr int64_t WORTH_THREADS = 1 << 21;  // multiplications
+
 // 1 if memory ran out.
 template <class T> int multiply(const fw_outer *outer) {
     const Outer<T> product(*outer);
     return in_parallel(product.parts, product.parts, [&](int64_t part) { product.work(part); });
 }
 
-// 0, or 1 when memory ran out.
-template <class T> int run(const fw_scan *scan, bool forward) {
-    if (scan->lanes == 1) return run_by_units<T>(*scan, forward);
+template <class T> int run_by_lanes(const fw_scan &scan, bool forward) {
     try {
-        Kernel<T> kernel(*scan);
-        if (forward) {
-            kernel.pack(false);
-            return kernel.run(&Kernel<T>::forward);
-        }
-        kernel.pack(true);
+        Kernel<T> kernel(scan);
+        kernel.pack(!forward);
+        if (forward) return kernel.run(&Kernel<T>::forward);
         kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
         const int failed = kernel.run(&Kernel<T>::backward);
         kernel.add_up(kernel.sums, kernel.blocks());
@@ -1016,6 +1019,20 @@ template <class T> int run(const fw_scan *scan, bool forward) {
     } catch (const std::bad_alloc &) {
         return 1;
     }
+}
+
+// 0, or 1 when memory ran out.
+template <class T> int run(const fw_scan *scan, bool forward) {
+    const fw_scan &c = *scan;
+    if (c.lanes == 1 ? run_by_units<T>(c, forward) : run_by_lanes<T>(c, forward)) return 1;
+    if (forward || !c.grad_C) return 0;
+    const auto product = [&](int64_t skipped, int64_t N, const void *b, void *out) {
+        const int64_t rows = (c.T - skipped) * c.B, threads = rows * c.H * N >= WORTH_THREADS ? c.threads : 1;
+        const T *a = static_cast<const T *>(c.grad_u) + skipped * c.B * c.H;
+        const fw_outer outer{rows, c.H, N, threads, a, b, out};
+        return multiply<T>(&outer);
+    };
+    return product(0, c.I, c.x, c.grad_C) | product(1, c.H, c.hs, c.grad_W);
 }
 
 // A number that another content would not have, but by chance: sums, and sums of the sums, so that order counts.

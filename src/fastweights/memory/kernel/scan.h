@@ -14,7 +14,7 @@ typedef struct {
     int64_t p_left_chunk_stride, p_left_stride;
     int64_t threads;
     int64_t lanes;                                    // sequences to a vector, or 1: vectors along the units
-    const void *x, *C;                                // (T, B, I) or null where u is given, and in backward; (H, I)
+    const void *x, *C;                                // (T, B, I) or null where it is not needed; (H, I)
     const void *b, *W, *W_int;                        // (H) or null, (H, H), (H, H) or null
     const void *gain, *shift;                         // (H) or null
     const void *h0, *A0;                              // (B, H) or null, (B, H, H) or null
@@ -29,6 +29,7 @@ typedef struct {
     void *grad_u, *grad_b, *grad_gain, *grad_shift;   // (T, B, H), (H) or null, …
     void *grad_h0, *grad_A0;                          // (B, H) or null, (B, H, H) or null
     void *grad_w, *grad_p, *grad_left, *grad_p_left;  // zeroed, with all chunks and all B, or null
+    void *grad_C, *grad_W;                            // (H, I), (H, H), both, if x is given and nothing masks it, or null
 } fw_scan;
 
 // Rows of steps that count, those of `first` and later, with and without the others between them.

@@ -165,19 +165,27 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
     return True
 
 
-def lanes_of(run: Run) -> int:
-    """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units."""
+def lanes_of(run: Run, threads: int = 1) -> int:
+    """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units.
+
+    Narrower vectors make more blocks, for threads that would have none; the numbers are the same, to the bit.
+    """
     B, H, most = run.x.shape[1], run.W.shape[0], LANES[run.x.dtype]
     # So many sixteenths of a block of lanes are computed in a block's time one by one, measured (docs/speed.md).
     sixteenths = 5 if H < 32 else 8 if H < 48 else 11
-    return 1 if 16 * B <= sixteenths * most * -(-B // most) else most
+    blocks = -(-B // most)
+    if 16 * B <= sixteenths * most * blocks:
+        return 1
+    if threads > 1 and 5 * -(-2 * B // most // threads) < 8 * -(-blocks // threads):
+        return most // 2  # which takes 5/8 of the time
+    return most
 
 
-def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(run: Run, dynamics: Dynamics, threads: int = 1) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns for a backward to come; (0,): nothing."""
     T, B, features = run.x.shape
     H, K = run.W.shape[0], run.w.shape[-1]
-    S, lanes, norm, n = dynamics.inner_steps, lanes_of(run), run.gain is not None, -(-T // K)
+    S, lanes, norm, n = dynamics.inner_steps, lanes_of(run, threads), run.gain is not None, -(-T // K)
     start = norm and dynamics.normalize_start
     last = T - (n - 1) * K
     pairs = (n - 1) * (K * (K - 1) // 2) + last * (last - 1) // 2
@@ -250,17 +258,18 @@ def _outer(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def _fuses(x: Tensor) -> bool:
+def _fuses(x: Tensor, lanes: int) -> bool:
     """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them."""
     B = x.shape[1]
-    return -B % LANES[x.dtype] <= B // 8
+    return lanes > 1 and -B % lanes <= B // 8
 
 
-def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
-    """As `fastweights.memory.chunked.forward`."""
-    x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics), 0, None
+def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = False) -> Saved:
+    """As `fastweights.memory.chunked.forward`; what is `compiled` has the same shapes for any number of threads."""
+    threads = 1 if compiled else torch.get_num_threads()
+    x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics, threads), 0, None
     lanes = kept[1]
-    if lanes > 1 and _fuses(x):
+    if _fuses(x, lanes):
         inputs, hs = _address(x), _empty(x, *all_hs)
     elif run.steps is None:
         u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
@@ -297,7 +306,7 @@ def backward(
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
     assert saved.queries is not None
     lanes = saved.queries.shape[1]
-    grad_x = _empty(x, *x.shape) if wanted[0] and lanes > 1 and _fuses(x) else None
+    grad_x = _empty(x, *x.shape) if wanted[0] and _fuses(x, lanes) else None
     # The library does the products over all steps, too, where nothing is to be left out of them.
     enough = H >= LEAST_ROWS and min(H, x.shape[-1]) >= LANES[x.dtype]
     grad_C, grad_W, grad_W_int, inputs = None, None, None, 0

@@ -17,10 +17,11 @@
 namespace fastweights {
 namespace {
 
-template <class T> struct Kernel : Problem<T> {
-    using V = typename Lanes<T>::V;
+template <class T, int64_t BYTES> struct Kernel : Problem<T> {
+    using Vectors = Lanes<T, BYTES>;
+    using V = typename Vectors::V;
     using Mask = decltype(V{} < V{});
-    static constexpr int64_t L = Lanes<T>::count;
+    static constexpr int64_t L = Vectors::count;
     static constexpr int64_t RING = 16;  // outer products that are added to a matrix in one go
 
     using P = Problem<T>;
@@ -32,7 +33,7 @@ template <class T> struct Kernel : Problem<T> {
     std::vector<T> W_packed;             // forward: W; backward: its transpose
     std::vector<T> W_int_packed;
     std::vector<T> C_packed;             // likewise
-    std::vector<T> sums;                 // backward: gradients of gain, shift and b per block
+    std::vector<T> sums;                 // backward: gradients of gain, shift and b per lane
 
     explicit Kernel(const fw_scan &scan) : P(scan), zeros(std::max(scan.I, scan.H)) {}
 
@@ -133,7 +134,7 @@ template <class T> struct Kernel : Problem<T> {
         for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
 #pragma GCC unroll 16
-            for (int64_t l = 0; l < L; ++l) square[l] = Lanes<T>::load(from[l] + h);
+            for (int64_t l = 0; l < L; ++l) square[l] = Vectors::load(from[l] + h);
             transpose(square);
 #pragma GCC unroll 16
             for (int64_t k = 0; k < L; ++k) lanes[h + k] = square[k];
@@ -166,7 +167,7 @@ template <class T> struct Kernel : Problem<T> {
             transpose(square);
 #pragma GCC unroll 16
             for (int64_t l = 0; l < L; ++l)
-                if (b.plain || to[l]) Lanes<T>::store(square[l], to[l] + h);
+                if (b.plain || to[l]) Vectors::store(square[l], to[l] + h);
         }
         const T *in = reinterpret_cast<const T *>(lanes);
         for (int64_t h = 0; h < width && width < L; ++h)
@@ -836,13 +837,11 @@ template <class T> struct Kernel : Problem<T> {
         }
         if (c.grad_h0) scatter(b, from_next, Rows::all, 0, H, static_cast<T *>(c.grad_h0));
         if (c.grad_A0) scatter_matrix(b, G, static_cast<T *>(c.grad_A0));
-        // A sum per block: their total, taken in the order of the blocks, does not depend on who computed them.
-        T *totals = sums.data() + index * 3 * H;
-        for (int64_t k = 0; k < 3 * H; ++k) {
-            const V lanes = grad_gain[k];  // grad_shift and grad_b follow grad_gain
-            T total = 0;
-            for (int64_t l = 0; l < L; ++l) total += lanes[l];
-            totals[k] = total;
+        // Sums per sequence: their total, taken in the order of the sequences, depends neither on who computed them nor
+        // on how many there are to a vector.
+        for (int64_t l = 0; l < L && index * L + l < B; ++l) {
+            T *totals = sums.data() + (index * L + l) * 3 * H;
+            for (int64_t k = 0; k < 3 * H; ++k) totals[k] = grad_gain[k][l];  // grad_shift and grad_b follow grad_gain
         }
     }
 
@@ -1007,24 +1006,31 @@ template <class T> int multiply(const fw_outer *outer) {
     return in_parallel(product.parts, product.parts, [&](int64_t part) { product.work(part); });
 }
 
-template <class T> int run_by_lanes(const fw_scan &scan, bool forward) {
+template <class T, int64_t BYTES> int run_by_lanes(const fw_scan &scan, bool forward) {
+    using Lanes = Kernel<T, BYTES>;
     try {
-        Kernel<T> kernel(scan);
+        Lanes kernel(scan);
         kernel.pack(!forward);
-        if (forward) return kernel.run(&Kernel<T>::forward);
-        kernel.sums.resize(kernel.blocks() * 3 * kernel.H);
-        const int failed = kernel.run(&Kernel<T>::backward);
-        kernel.add_up(kernel.sums, kernel.blocks());
+        if (forward) return kernel.run(&Lanes::forward);
+        kernel.sums.resize(kernel.B * 3 * kernel.H);
+        const int failed = kernel.run(&Lanes::backward);
+        kernel.add_up(kernel.sums, kernel.B);
         return failed;
     } catch (const std::bad_alloc &) {
         return 1;
     }
 }
 
+template <class T> int arrange(const fw_scan &scan, bool forward) {
+    if (scan.lanes == 1) return run_by_units<T>(scan, forward);
+    if (scan.lanes == Lanes<T>::count) return run_by_lanes<T, VECTOR>(scan, forward);
+    return run_by_lanes<T, VECTOR / 2>(scan, forward);
+}
+
 // 0, or 1 when memory ran out.
 template <class T> int run(const fw_scan *scan, bool forward) {
     const fw_scan &c = *scan;
-    if (c.lanes == 1 ? run_by_units<T>(c, forward) : run_by_lanes<T>(c, forward)) return 1;
+    if (arrange<T>(c, forward)) return 1;
     if (forward || !c.grad_C) return 0;
     const auto product = [&](int64_t skipped, int64_t N, const void *b, void *out) {
         const int64_t rows = (c.T - skipped) * c.B, threads = rows * c.H * N >= WORTH_THREADS ? c.threads : 1;

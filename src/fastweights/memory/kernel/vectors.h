@@ -21,10 +21,11 @@ constexpr int64_t VECTOR = 64;  // bytes
 constexpr int64_t VECTOR = 32;
 #endif
 
-template <class T> struct Lanes {
-    typedef T V __attribute__((vector_size(VECTOR)));
-    typedef T Unaligned __attribute__((vector_size(VECTOR), aligned(sizeof(T)), may_alias));
-    static constexpr int64_t count = VECTOR / sizeof(T);
+// Vectors of so many bytes.
+template <class T, int64_t BYTES = VECTOR> struct Lanes {
+    typedef T V __attribute__((vector_size(BYTES)));
+    typedef T Unaligned __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+    static constexpr int64_t count = BYTES / sizeof(T);
     // Not by memcpy, which GCC does in halves, and then waits for them to come together.
     static V load(const T *from) { return *reinterpret_cast<const Unaligned *>(from); }
     static void store(const V &lanes, T *to) { *reinterpret_cast<Unaligned *>(to) = lanes; }

@@ -168,17 +168,16 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
 def lanes_of(run: Run, threads: int = 1) -> int:
     """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units.
 
-    Narrower vectors make more blocks, for threads that would have none; the numbers are the same, to the bit.
+    Vectors may be half as long as the CPU's, for few sequences or idle threads; the numbers are the same, to the bit.
+    Sequences one by one are another matter, so that is not for the number of threads to decide.
     """
     B, H, most = run.x.shape[1], run.W.shape[0], LANES[run.x.dtype]
-    # So many sixteenths of a block of lanes are computed in a block's time one by one, measured (docs/speed.md).
-    sixteenths = 5 if H < 32 else 8 if H < 48 else 11
-    blocks = -(-B // most)
-    if 16 * B <= sixteenths * most * blocks:
+    # In tenths of what a sequence costs in a full block of 16, measured: docs/speed.md.
+    block, half, single = 160, 100, (22 if H < 32 else 18 if H < 48 else 13 if H <= 112 else 12) * 16 // most
+    blocks, halves = -(-B // most), -(-2 * B // most)
+    if single * B < min(block * blocks, half * halves):
         return 1
-    if threads > 1 and 5 * -(-2 * B // most // threads) < 8 * -(-blocks // threads):
-        return most // 2  # which takes 5/8 of the time
-    return most
+    return most // 2 if half * -(-halves // threads) < block * -(-blocks // threads) else most
 
 
 def saved_shapes(run: Run, dynamics: Dynamics, threads: int = 1) -> tuple[tuple[int, ...], ...]:
@@ -247,7 +246,7 @@ def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in scan.cpp."""
+    """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in products.h."""
     (rows, M), N = a.shape, b.shape[1]
     if M < LEAST_ROWS or N < LANES[a.dtype]:
         return outer(a, b)

@@ -60,7 +60,8 @@ template <class T> struct Problem {
     int64_t all_pairs() const { return (chunks - 1) * pairs(K) + pairs(steps - (chunks - 1) * K); }
 };
 
-// A run, forward or backward, in the second arrangement: 0, or 1 when memory ran out.
+// A run, forward or backward, in the one or the other: 0, or 1 when memory ran out.
+template <class T> int run_by_lanes(const fw_scan &scan, bool forward);
 template <class T> int run_by_units(const fw_scan &scan, bool forward);
 
 }  // namespace fastweights

@@ -28,7 +28,7 @@ from ..modes import PLAIN
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
-ABI = 12
+ABI = 13
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (0,) * 15
 H0 = Run._fields.index("h0")  # the first that is not x and not a weight
@@ -42,7 +42,7 @@ BUILDS = {"avx512": ("AVX512",), "avx2": ("AVX2", "AVX512"), "baseline": None}
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
 _pack = struct.Struct("19q36Q").pack
 _pack_step = struct.Struct("8q2d5Q").pack  # fw_step: what steps have in common
-_pack_states = struct.Struct("5Q").pack  # and the rest of it
+_pack_states = struct.Struct("5Qq3Q").pack  # and the rest of it
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 _pack_outer = struct.Struct("4q3Q").pack  # fw_outer
 
@@ -309,7 +309,7 @@ def backward(
     # The library does the products over all steps, too, where nothing is to be left out of them.
     enough = H >= LEAST_ROWS and min(H, x.shape[-1]) >= LANES[x.dtype]
     grad_C, grad_W, grad_W_int, inputs = None, None, None, 0
-    if rows is run.keep is run.integrate is h0 is None and enough:
+    if enough and rows is None and run.keep is run.integrate is h0 is None:
         x = x.contiguous()
         grad_C, grad_W, inputs = empty(H, x.shape[-1]), empty(H, H), _address(x)
     made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
@@ -388,7 +388,8 @@ class Fitting:
 
     def __call__(self, weights: Sequence[Tensor | None], dtype: torch.dtype) -> bool:
         """Not to be asked while torch watches (`modes.watched`)."""
-        present, where = [tensor for tensor in weights if tensor is not None], _addresses(weights)
+        present = [tensor for tensor in weights if tensor is not None]
+        where = [tensor.data_ptr() for tensor in present]
         if self._known.are(present, where):
             return present[0].dtype is dtype
         if fits := AVAILABLE and checks.fit(weights, self.shapes, dtype):
@@ -413,28 +414,52 @@ class Steps:
 
         `numbers` are the dynamics, λ and η. Not to be called while torch watches (`modes.watched`).
         """
-        where, numbers = _addresses(weights), (torch.get_num_threads(), *numbers)
-        if h is not None and A is not None and self._are_known(x, weights, h, A, where, numbers):
+        present = [tensor for tensor in weights if tensor is not None]
+        where, numbers = [tensor.data_ptr() for tensor in present], (torch.get_num_threads(), *numbers)
+        if h is not None and A is not None and self._are_known([x, h, A, *present], where, numbers):
             new_h, new_A = torch.empty_like(h), torch.empty_like(A)
+            states = _pack_states(x.data_ptr(), h.data_ptr(), A.data_ptr(), new_h.data_ptr(), new_A.data_ptr(), 0, 0, 0, 0)
         elif self._fit(x, weights, h, A):
-            *batch, features = x.shape
-            H, (threads, S, *others) = self.shapes[0][0], numbers
-            self._constant = _pack_step(math.prod(batch), features, H, S, threads, *others, *where)
-            self._remember(x, weights, h, A, where, numbers)
-            x = x.contiguous()
+            self._known.forget()  # `_constant` is of this call
+            self._constant = self._pack(x, weights, numbers)
+            if h is not None and A is not None and x.is_contiguous():
+                self._known.remember([x, h, A, *present], where)
+                self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
+            *batch, _ = x.shape
+            x, H = x.contiguous(), self.shapes[0][0]
             new_h, new_A = x.new_empty((*batch, H)), x.new_empty((*batch, H, H))
+            states = _pack_states(*map(_at, (x, h, A, new_h, new_A)), 0, 0, 0, 0)
         else:
             return None
-        if _steps[x.dtype](self._constant + _pack_states(*map(_at, (x, h, A, new_h, new_A)))):
+        if _steps[x.dtype](self._constant + states):
             raise MemoryError(f"not enough memory for an A of shape {tuple(new_A.shape)}")
         return new_h, new_A
 
-    def _are_known(
-        self, x: Tensor, weights: Sequence[Tensor | None], h: Tensor, A: Tensor, where: list[int], numbers: Any
-    ) -> bool:
+    def after(
+        self, past: Tensor, h: Tensor | None, x: Tensor, weights: Sequence[Tensor | None], seen: Tensor, *numbers: float
+    ) -> Tensor:
+        """All states since A was zero, (T + 1, B, H), after a step of x (B, I) from h, with those before it (T, B, H).
+
+        Everything is known to fit. `seen` (T,) is how the step sees the states; `numbers` are the dynamics.
+        """
+        T, B, H = past.shape
+        past, x, seen, h = past.contiguous(), x.contiguous(), seen.contiguous(), None if h is None else h.contiguous()
+        states = past.new_empty(T + 1, B, H)
+        constant = self._pack(x, weights, (torch.get_num_threads(), *numbers, 0.0, 0.0))
+        places = _pack_states(x.data_ptr(), _at(h), 0, 0, 0, T, past.data_ptr(), seen.data_ptr(), states.data_ptr())
+        if _steps[x.dtype](constant + places):
+            raise MemoryError(f"not enough memory for a step of {B} sequences")
+        return states
+
+    def _pack(self, x: Tensor, weights: Sequence[Tensor | None], numbers: tuple[float, ...]) -> bytes:
+        (H, features), (threads, S, *others) = self.shapes[0], numbers
+        return _pack_step(x.numel() // features, features, H, S, threads, *others, *_addresses(weights))
+
+    def _are_known(self, tensors: list[Tensor], where: list[int], numbers: Any) -> bool:
+        x, h, A, *_ = tensors
         return (
             numbers == self._numbers
-            and self._known.are([x, h, A, *[tensor for tensor in weights if tensor is not None]], where)
+            and self._known.are(tensors, where)
             and checks.reaches(x)
             and (h.untyped_storage().nbytes(), A.untyped_storage().nbytes()) == self._bytes
         )
@@ -445,14 +470,6 @@ class Steps:
             return False
         checks.memory("x", x)
         return checks.fit((h, A), ((*batch, H), (*batch, H, H)), x.dtype)
-
-    def _remember(
-        self, x: Tensor, weights: Any, h: Tensor | None, A: Tensor | None, where: list[int], numbers: Any
-    ) -> None:
-        self._known.forget()  # `_constant` is of this call
-        if h is not None and A is not None and x.is_contiguous():
-            self._known.remember([x, h, A, *[tensor for tensor in weights if tensor is not None]], where)
-            self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
 
 
 def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, ...], x: int, u: int = 0) -> None:

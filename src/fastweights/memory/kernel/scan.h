@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 12
+#define FW_ABI 13
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -48,6 +48,9 @@ typedef struct {
     const void *C, *b, *W, *gain, *shift;             // (H, I), (H) or null, (H, H), (H) or null, (H) or null
     const void *x, *h, *A;                            // (B, I), (B, H) and (B, H, H), the last two null for zero
     void *new_h, *new_A;                              // (B, H), (B, H, H)
+    int64_t T;                                        // if there is a `past`: all states since A was zero, in place of A
+    const void *past, *seen;                          // (T, B, H) or null; (T): how the step sees them
+    void *new_past;                                   // (T + 1, B, H): the same and h, in place of new_h and new_A
 } fw_step;
 
 // out = aᵀ b: M is at least 6, N at least as many as fit into a vector.

@@ -54,7 +54,10 @@ template <class T> void step(const fw_step &c, int64_t b) {
     const T *h = c.h ? static_cast<const T *>(c.h) + b * H : nullptr;
     const T *A = c.A ? static_cast<const T *>(c.A) + b * H * H : nullptr;
     T *z = scratch.take<T>(3 * H), *v = z + H, *q = v + H;
-    T *new_h = static_cast<T *>(c.new_h) + b * H, *new_A = static_cast<T *>(c.new_A) + b * H * H;
+    const T *past = static_cast<const T *>(c.past), *seen = static_cast<const T *>(c.seen);
+    T *new_past = static_cast<T *>(c.new_past);
+    T *new_h = new_past ? new_past + (c.T * c.B + b) * H : static_cast<T *>(c.new_h) + b * H;
+    T *new_A = static_cast<T *>(c.new_A) + b * H * H;
     const bool use_tanh = c.use_tanh;
     const auto settle = [=](const T *from, bool normalized, T *__restrict to) {
         T mean = 0, variance = 0;
@@ -79,8 +82,20 @@ template <class T> void step(const fw_step &c, int64_t b) {
         const T *base = c.identity ? q : z;
         std::copy(base, base + H, v);
         if (A) add_product(A, H, H, q, v);
+        for (int64_t t = 0; new_past && t < c.T; ++t) {
+            const T *state = past + (t * c.B + b) * H;
+            T score = 0;
+#pragma omp simd reduction(+ : score)
+            for (int64_t i = 0; i < H; ++i) score += state[i] * q[i];
+            score *= seen[t];
+            T *__restrict to = v;
+            for (int64_t i = 0; i < H; ++i) to[i] += score * state[i];
+        }
         settle(v, gain, s + 1 < c.S ? q : new_h);
     }
+    for (int64_t t = 0; new_past && t < c.T; ++t)
+        std::copy_n(past + (t * c.B + b) * H, H, new_past + (t * c.B + b) * H);
+    if (new_past) return;
     const T decay = T(c.decay), rate = T(c.rate);
     for (int64_t i = 0; i < H; ++i) {
         const T own = rate * new_h[i];

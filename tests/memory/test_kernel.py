@@ -57,7 +57,7 @@ ARRANGEMENTS = {"lanes": lambda most: most, "half as many lanes": lambda most: m
 def arranged(arrangement):
     with pytest.MonkeyPatch.context() as patch:
         choose = ARRANGEMENTS[arrangement]
-        patch.setattr(kernel, "lanes_of", lambda run, threads=1: choose(kernel.LANES[run.x.dtype]))
+        patch.setattr(kernel, "lanes_of", lambda run, threads=None: choose(kernel.LANES[run.x.dtype]))
         yield
 
 

@@ -165,22 +165,29 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
     return True
 
 
-def lanes_of(run: Run, threads: int = 1) -> int:
+def lanes_of(run: Run, threads: int | None = None) -> int:
     """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units.
 
     Vectors may be half as long as the CPU's, for few sequences or idle threads; the numbers are the same, to the bit.
     Sequences one by one are another matter, so that is not for the number of threads to decide.
+
+    Args:
+        threads: None for a compiled graph, which is the same for any number of them, and of steps.
     """
-    B, H, most = run.x.shape[1], run.W.shape[0], LANES[run.x.dtype]
+    (T, B, _), H, most = run.x.shape, run.W.shape[0], LANES[run.x.dtype]
     # In tenths of what a sequence costs in a full block of 16, measured: docs/speed.md.
     block, half, single = 160, 100, (22 if H < 32 else 18 if H < 48 else 13 if H <= 112 else 12) * 16 // most
     blocks, halves = -(-B // most), -(-2 * B // most)
     if single * B < min(block * blocks, half * halves):
         return 1
+    if threads is None:
+        threads = 1
+    elif run.A0 is not None and H >= 48 and T <= 32:  # to put a large A into lanes takes longer than some steps
+        return 1
     return most // 2 if half * -(-halves // threads) < block * -(-blocks // threads) else most
 
 
-def saved_shapes(run: Run, dynamics: Dynamics, threads: int = 1) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(run: Run, dynamics: Dynamics, threads: int | None = None) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns for a backward to come; (0,): nothing."""
     T, B, features = run.x.shape
     H, K = run.W.shape[0], run.w.shape[-1]
@@ -265,7 +272,7 @@ def _fuses(x: Tensor, lanes: int) -> bool:
 
 def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = False) -> Saved:
     """As `fastweights.memory.chunked.forward`; what is `compiled` has the same shapes for any number of threads."""
-    threads = 1 if compiled else torch.get_num_threads()
+    threads = None if compiled else torch.get_num_threads()
     x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics, threads), 0, None
     lanes = kept[1]
     if _fuses(x, lanes):
@@ -298,7 +305,8 @@ def backward(
     grad_u = _empty(hs, count, H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
-    grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
+    grad_h0 = None if h0 is None else empty(B, H)
+    grad_A0 = None if A0 is None or not wanted[H0 + 1] else empty(B, H, H)
     weights: dict[str, Tensor] = {}
     if any(wanted[WEIGHTS:]):
         n, K = run.chunks, run.w.shape[-1]
@@ -418,7 +426,9 @@ class Steps:
         where, numbers = [tensor.data_ptr() for tensor in present], (torch.get_num_threads(), *numbers)
         if h is not None and A is not None and self._are_known([x, h, A, *present], where, numbers):
             new_h, new_A = torch.empty_like(h), torch.empty_like(A)
-            states = _pack_states(x.data_ptr(), h.data_ptr(), A.data_ptr(), new_h.data_ptr(), new_A.data_ptr(), 0, 0, 0, 0)
+            states = _pack_states(
+                x.data_ptr(), h.data_ptr(), A.data_ptr(), new_h.data_ptr(), new_A.data_ptr(), 0, 0, 0, 0
+            )
         elif self._fit(x, weights, h, A):
             self._known.forget()  # `_constant` is of this call
             self._constant = self._pack(x, weights, numbers)

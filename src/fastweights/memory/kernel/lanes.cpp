@@ -123,6 +123,9 @@ template <class T, int64_t BYTES> struct Sequences : Problem<T> {
         places(b, source, rows, t, width, from);
         for (int64_t l = 0; l < L && !b.plain; ++l)
             if (!from[l]) from[l] = zeros.data();
+        gather(from, width, lanes);
+    }
+    void gather(const T *const (&from)[L], int64_t width, V *lanes) const {
         for (int64_t h = 0; h < width && width >= L; h = h + 2 * L > width && h + L < width ? width - L : h + L) {
             V square[L];
 #pragma GCC unroll 16
@@ -175,9 +178,11 @@ template <class T, int64_t BYTES> struct Sequences : Problem<T> {
 
     // (B, H, H) into lanes and back.
     void gather_matrix(const Block &b, const T *source, V *lanes) const {
-        T *out = reinterpret_cast<T *>(lanes);
-        for (int64_t l = 0; l < L; ++l)
-            for (int64_t i = 0; i < H * H; ++i) out[i * L + l] = b.lane[l] < 0 ? T(0) : source[b.lane[l] * H * H + i];
+        for (int64_t i = 0; i < H; ++i) {
+            const T *from[L];
+            for (int64_t l = 0; l < L; ++l) from[l] = b.lane[l] < 0 ? zeros.data() : source + (b.lane[l] * H + i) * H;
+            gather(from, H, lanes + i * H);
+        }
     }
 
     void scatter_matrix(const Block &b, const V *lanes, T *target) const {
@@ -738,10 +743,10 @@ template <class T, int64_t BYTES> struct Sequences : Problem<T> {
 
     void backward(int64_t index) {
         Block b = block(index);
-        const bool remembers = A0 || chunks > 1;
+        const bool remembers = c.grad_A0 || chunks > 1;
         const int64_t length = std::min(K, b.longest);
         V *grad = scratch.take<V>(H * (9 + 2 * S + 2 * RING + 2 * length) + 2 * S * K +
-                                  remembers * (H * H + 2 * matrix_size()) + I + (reset ? K : 0));
+                                  remembers * (H * H + matrix_size()) + (A0 ? H * H : 0) + I + (reset ? K : 0));
         V *grad_z = grad + H, *from_next = grad_z + H, *grad_gain = from_next + H, *grad_shift = grad_gain + H;
         V *grad_b = grad_shift + H, *read = grad_b + H, *grads = read + H, *queries = grads + S * H;
         V *ring_left = queries + S * H, *ring_right = ring_left + (RING + 1) * H;
@@ -749,8 +754,9 @@ template <class T, int64_t BYTES> struct Sequences : Problem<T> {
         V *grad_inputs = pulls + 2 * S * K;
         b.states = grad_inputs + I;
         V *G = remembers ? b.states + length * H : nullptr, *D = remembers ? G + matrix_size() : nullptr;
-        V *first = A0 ? D + H * H : nullptr;
-        b.episodes = b.states + length * H + remembers * (H * H + 2 * matrix_size());
+        V *first = b.states + length * H + remembers * (H * H + matrix_size());
+        b.episodes = first + (A0 ? H * H : 0);
+        if (!A0) first = nullptr;
         std::memset(from_next, 0, 4 * H * sizeof(V));
         if (A0) gather_matrix(b, A0, first);
         if (G) std::memset(G, 0, matrix_size() * sizeof(V));
@@ -790,7 +796,7 @@ template <class T, int64_t BYTES> struct Sequences : Problem<T> {
                     through(b, s + 1, h, grad, grad_gain, grad_shift, from,
                             [=](int64_t i, const V &g) { grad_z[i] = last ? g : grad_z[i] + g; });
                     recall_backward(b, q, A, score(b, s), from, identity ? from : nullptr, pulls + 2 * s * K, read, grad);
-                    if (!A) continue;
+                    if (!A || !G || (!chunk && !c.grad_A0)) continue;  // nobody asks for that of A
                     V *left = ring_left + waiting * H, *right = ring_right + waiting * H;
                     const Mask hidden = A_hidden(b, k);
                     for (int64_t i = 0; i < H; ++i) {

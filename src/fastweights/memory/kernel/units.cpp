@@ -624,15 +624,15 @@ template <class T> struct Units : Problem<T> {
     // A sequence on its way back.
     struct Backward {
         Sequence q;
-        T *grad, *grad_z, *from_next, *grad_gain, *grad_shift, *grad_b, *read, *queries, *grad_M;
+        T *grad, *grad_z, *from_next, *grad_gain, *grad_shift, *grad_b, *read, *back, *queries, *grad_M;
         T *ring_left, *ring_right, *pulled, *G, *D, *push, *pull;
         const T *first, *A;
         int64_t waiting;  // rows that are to be added to G
     };
 
-    bool remembers() const { return A0 || chunks > 1; }
+    bool remembers() const { return c.grad_A0 || chunks > 1; }  // the gradient of A
     int64_t room_backward(int64_t length) const {
-        const int64_t rows = 7 + S + 2 * length + remembers() * (2 * S * length + length + 2 * width) +
+        const int64_t rows = 8 + S + 2 * length + remembers() * (2 * S * length + length + 2 * width) +
                              (A0 && width != H ? H : 0);
         return rows * width + 2 * whole(K);
     }
@@ -643,7 +643,7 @@ template <class T> struct Units : Problem<T> {
         Room room{memory};
         f.grad = room.take(width), f.grad_z = room.take(width), f.from_next = room.take(width);
         f.grad_gain = room.take(width), f.grad_shift = room.take(width), f.grad_b = room.take(width);
-        f.read = room.take(width), f.queries = room.take(S * width);
+        f.read = room.take(width), f.back = room.take(width), f.queries = room.take(S * width);
         f.q.states = room.take(length * width), f.grad_M = room.take(length * width);
         f.ring_left = room.take(remembers() * S * length * width);
         f.ring_right = room.take(remembers() * S * length * width);
@@ -717,9 +717,12 @@ template <class T> struct Units : Problem<T> {
             }
             pull_states(q, f.push, f.pull, read, asked, identity ? read : nullptr, f.grad_M, grad);
             if (!f.A || !q.sees_A) continue;
-            T *pushed = f.ring_left + f.waiting * width, *back = f.pulled;  // Aᵀ read
-            for (int64_t v = 0; v < vectors; ++v) store(q.strength * load(read, v), pushed, v);
-            std::copy_n(asked, width, f.ring_right + f.waiting++ * width);
+            T *back = f.back;  // Aᵀ read
+            if (remembers() && (q.chunk || c.grad_A0)) {
+                T *pushed = f.ring_left + f.waiting * width;
+                for (int64_t v = 0; v < vectors; ++v) store(q.strength * load(read, v), pushed, v);
+                std::copy_n(asked, width, f.ring_right + f.waiting++ * width);
+            }
             if (symmetric) read_symmetric(f.A, read, back);
             else add_rows(f.A, read, H, nullptr, back);
             if (c.grad_p) static_cast<T *>(c.grad_p)[(q.chunk * B + q.b) * K + q.k] += dot(back, asked);

@@ -64,6 +64,8 @@ flips: install
 
 bench: install
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/agents.py
 
 clean:

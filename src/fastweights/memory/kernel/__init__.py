@@ -265,9 +265,12 @@ def _outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _fuses(x: Tensor, lanes: int) -> bool:
-    """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them."""
+    """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them.
+
+    Shorter vectors are no reason, or the number of threads would matter to the numbers.
+    """
     B = x.shape[1]
-    return lanes > 1 and -B % lanes <= B // 8
+    return lanes > 1 and -B % LANES[x.dtype] <= B // 8
 
 
 def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = False) -> Saved:

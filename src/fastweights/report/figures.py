@@ -198,23 +198,21 @@ def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attenti
     return figure
 
 
-def against_frames(groups: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]) -> Figure:
-    """Return against frames: the mean over the runs of a group as a line, from the least to the greatest as a band.
-
-    Args:
-        groups: by name, the `frames` and the `return` of each run at points that they have in common.
-    """
-    figure, axes = pyplot.subplots(figsize=(WIDTH, 4.2), layout="constrained")
-    for name, runs in groups.items():
-        look = look_of(name)
-        returns = list(zip(*(run["return"] for run in runs), strict=False))  # as long as the shortest
-        frames = [each / 1e6 for each in runs[0]["frames"][: len(returns)]]
-        label = f"{look.name} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})"
-        axes.plot(frames, [sum(each) / len(each) for each in returns], color=look.colour, label=label)
-        axes.fill_between(frames, [*map(min, returns)], [*map(max, returns)], color=look.colour, alpha=0.2, linewidth=0)
-    axes.set_xlabel("million frames")
-    axes.set_ylabel("return of an episode")
-    axes.grid()
+def attention(maps: Mapping[str, Sequence[Sequence[float]]], visible: int) -> Figure:
+    """Shares of attention, in percent, of each frame (columns) at each step (rows); from `visible` on all is black."""
+    figure, axes = pyplot.subplots(
+        1, len(maps), figsize=(WIDTH, 0.15 + WIDTH / len(maps)), layout="constrained", squeeze=False
+    )
+    for axis, (name, shares) in zip(axes.flat, maps.items(), strict=True):
+        picture = axis.imshow(shares, cmap="viridis", vmin=0, vmax=50)
+        axis.axvline(visible - 0.5, color="white", linestyle=":")
+        axis.axhline(visible - 0.5, color="white", linestyle=":")
+        axis.set_xticks(range(0, len(shares), 3), [str(frame + 1) for frame in range(0, len(shares), 3)])
+        axis.set_yticks(range(0, len(shares), 3), [str(frame + 1) for frame in range(0, len(shares), 3)])
+        axis.set_xlabel("frame attended to")
+        axis.set_title(name, fontsize=11)
+    axes[0, 0].set_ylabel("frame")
+    figure.colorbar(picture, ax=axes, shrink=0.6, label="% of attention")
     return figure
 
 

@@ -29,7 +29,7 @@ from ..products import product
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
-ABI = 13
+ABI = 14
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 NONE = (0,) * 15
 H0 = Run._fields.index("h0")  # the first that is not x and not a weight
@@ -77,7 +77,10 @@ def _load() -> Status:
             except (OSError, AttributeError) as error:
                 problem = f"{path} cannot be loaded: {error}"
                 continue
-            return Status(library, f"kernel ({build})", f"the best build that is here for this CPU ({cpu})")
+            reason = f"the best build that is here for this CPU ({cpu})"
+            if not library.fw_has_threads():
+                reason += "; it uses one thread, as its compiler had no OpenMP that it could share with torch"
+            return Status(library, f"kernel ({build})", reason)
     return Status(None, "torch", f"the kernel cannot be used: {problem}")
 
 

@@ -65,6 +65,13 @@ using namespace fastweights;
 extern "C" {
 int64_t fw_abi(void) { return FW_ABI; }
 int64_t fw_vector_bytes(void) { return VECTOR; }
+int64_t fw_has_threads(void) {
+#ifdef _OPENMP
+    return 1;
+#else
+    return 0;
+#endif
+}
 uint64_t fw_digest(uint64_t data, uint64_t bytes) { return digest(reinterpret_cast<const char *>(data), bytes); }
 // Have a new array come in large pages, where the system does that: to touch it for the first time is then cheap.
 void fw_in_large_pages(uint64_t array, uint64_t bytes) {

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test lint build/sanitize sanitize malformed aliasing interrupts flips bench clean
+.PHONY: help install demo test lint build/sanitize sanitize arm malformed aliasing interrupts flips bench clean
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
@@ -10,6 +10,7 @@ help:
 	@echo "make test      lint, types and tests"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
+	@echo "make arm       the kernel built for 64-bit ARM, run under qemu-user, beside the oracle"
 	@echo "make malformed CALLS=100000  calls with arguments that do not fit, under the sanitizers; none may crash"
 	@echo "make aliasing COUNT=20000   change tensors after a call; nothing may follow from them"
 	@echo "make interrupts COUNT=300   interrupt real commands at random moments; nothing may be lost"
@@ -53,6 +54,15 @@ sanitize: build/sanitize
 malformed: build/sanitize
 	$(SANITIZED) $(BIN)/python tests/malformed.py --calls $(or $(CALLS),100000)
 
+# The kernel on another CPU: built for 64-bit ARM, run by qemu, compared with the oracle's numbers.
+ARM := aarch64-linux-gnu-g++ -std=gnu++17 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra -Wno-psabi -fopenmp -static
+
+arm: install
+	@mkdir -p build
+	$(BIN)/python tests/vectors.py build/vectors.bin
+	$(ARM) tests/vectors.cpp src/fastweights/memory/kernel/*.cpp -o build/vectors-arm
+	qemu-aarch64 build/vectors-arm build/vectors.bin
+
 aliasing: install
 	$(BIN)/python tests/aliasing.py --cases $(or $(COUNT),20000)
 
@@ -64,6 +74,8 @@ flips: install
 
 bench: install
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/agents.py
 
 clean:

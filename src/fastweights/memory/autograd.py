@@ -1,12 +1,11 @@
 """Runs for autograd, and as operators that torch.compile takes as they are, by the kernel or by its torch twin."""
 
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import checks, chunked, kernel
+from . import checks, chunked, kernel, triton
 from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
 from .equations import Dynamics
 from .modes import PLAIN, batched, compiled, transformed, watched
@@ -27,15 +26,20 @@ def run_through(run: Run, dynamics: Dynamics, fused: bool, for_backward: bool) -
         return hs, states, A
     if watched():
         return _watched_run(run, dynamics)
-    fused = fused and kernel.covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    fused = fused and _code(True, run.x).covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
     if not (fused or all(tensor is None or type(tensor) in PLAIN for tensor in run)):
         return _watched_run(run, dynamics)
     if for_backward:
         # An argument costs time: the weights of the past, whose gradients are seldom wanted, go together.
         count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
         return RunFunction.apply(run, dynamics, fused, *run[:count])[:RESULTS]  # type: ignore[no-untyped-call, no-any-return]
-    saved = (kernel if fused else chunked).forward(run, dynamics, False)
+    saved = _code(fused, run.x).forward(run, dynamics, False)
     return saved.hs, saved.states, saved.A
+
+
+def _code(fused: bool, x: Tensor) -> Any:
+    """What computes on the device of x."""
+    return chunked if not fused else triton if triton.takes(x) else kernel
 
 
 def _watched_run(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -54,7 +58,7 @@ class RunFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: Run, dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
-        saved = (kernel if fused else chunked).forward(run, dynamics, True)
+        saved = _code(fused, run.x).forward(run, dynamics, True)
         hs, states, A, x, *others = saved
         if x is None and run.x.is_inference():  # which cannot be saved for a backward
             x = run.x.clone()
@@ -88,8 +92,7 @@ class RunFunction(torch.autograd.Function):
             if not ctx.fused:
                 checks.still_there(run[1:H0])
             grad_hs = torch.zeros_like(states) if grad_hs is None else grad_hs
-            backward = kernel.backward if ctx.fused else chunked.backward
-            grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
+            grads = _code(ctx.fused, x).backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
         found = [grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
         return None, None, None, _sum(found[0], grad_copy) if wanted[0] else None, *found[1:]
 
@@ -168,10 +171,11 @@ def forward_op(
     return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
 
 
-def _computes(fused: bool, run: Run) -> ModuleType:
-    if fused and not kernel.covers(run[:-1]):
-        raise ValueError("compiled for plain float32 or float64 tensors on the CPU, called with others")
-    return kernel if fused else chunked
+def _computes(fused: bool, run: Run) -> Any:
+    code = _code(fused, run.x)
+    if fused and not code.covers(run[:-1]):
+        raise ValueError("compiled for plain float32 or float64 tensors on one device, called with others")
+    return code
 
 
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -199,7 +203,7 @@ def _op_backward(
 def _(*args: Any) -> Any:
     run, dynamics = Run(*args[:TENSORS]), Dynamics(*args[TENSORS:-2])
     fused, for_backward = args[-2:]
-    shapes = (kernel if fused else chunked).saved_shapes(run, dynamics)
+    shapes = _code(fused, run.x).saved_shapes(run, dynamics)
     if not for_backward:
         (T, B, H), last = shapes[0], run.x.shape[0] - (run.chunks - 1) * run.w.shape[-1]
         shapes = (T, B, H), (last, B, H), shapes[2]

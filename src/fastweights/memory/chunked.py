@@ -438,6 +438,9 @@ def transition_gradients(
     with_W_int = integrate.reshape(-1)
     with_W = grad_u * (1 - with_W_int).unsqueeze(-1)
     grad_W = gradient(with_W[:first], h0, with_W[first:], before)
+    if not grad_u.is_cpu:  # where looking for them would have the CPU wait
+        masked = grad_u * with_W_int.unsqueeze(-1)
+        return grad_W, gradient(masked[:first], h0, masked[first:], before)
     # Few steps integrate, as a rule.
     early, later = with_W_int[:first].nonzero().squeeze(1), with_W_int[first:].nonzero().squeeze(1)
     start = None if h0 is None else h0[early]

@@ -167,7 +167,7 @@ def backward_kernel(
                 grad = recall(grad_v, M, seen, first, k, pitch, H, WIDTH, ROWS)
                 if A0 is not None or A is not None:
                     if remembers:
-                        read = product(grad_v, memory, H, WIDTH, ROWS)
+                        read = product(grad_v, memory, False, H, WIDTH, ROWS)
                         grad += tl.load(p + chunk * p_chunk + b * p_sequence + k) * read
                         grad_strength += tl.sum(read * h, 0)
                 if IDENTITY:
@@ -190,7 +190,7 @@ def backward_kernel(
             if W_int is not None:
                 if tl.load(integrate + row) > 0:
                     transition = W_int
-            from_next = product(grad_z, transition, H, WIDTH, ROWS)
+            from_next = product(grad_z, transition, False, H, WIDTH, ROWS)
             if keep is not None:
                 from_next = tl.where(tl.load(keep + row) > 0, from_next, 0.0)
             if since is not None:

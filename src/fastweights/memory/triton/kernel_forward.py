@@ -12,12 +12,12 @@ NUMBERS += ("left_chunk", "left_sequence", "p_left_chunk", "p_left_sequence")
 @triton.jit(do_not_specialize=NUMBERS)  # or every number of steps would have a kernel of its own
 def forward_kernel(
     u,  # (T, B, H): C x + b
-    W,  # (H, H), transposed, as are W_int and A0
+    W,  # (H, H), transposed, as is W_int
     W_int,
     gain,
     shift,
     h0,
-    A0,
+    A0,  # transposed, if it is not to be read `ACROSS`
     w,
     p,
     left,
@@ -28,8 +28,8 @@ def forward_kernel(
     lengths,
     hs,  # (T, B, H): from here on, what it makes
     states,  # (T, B, H)
-    A,  # (B, H, H), transposed; None: there is one chunk
-    matrices,  # (n-2, B, H, H), transposed
+    A,  # (B, H, H), transposed as A0 is; None: there is one chunk
+    matrices,  # (n-2, B, H, H)
     queries,  # (S, T, B, H)
     normals,  # (N, T, B, H)
     scales,  # (N, T, B)
@@ -50,6 +50,7 @@ def forward_kernel(
     IDENTITY: tl.constexpr,
     TANH: tl.constexpr,
     NORMALIZED_START: tl.constexpr,
+    ACROSS: tl.constexpr,
     H: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
@@ -93,7 +94,7 @@ def forward_kernel(
             if W_int is not None:
                 if tl.load(integrate + row) > 0:
                     transition = W_int
-            z = features_of(u + row * H, H, WIDTH) + product(h, transition, H, WIDTH, ROWS)
+            z = features_of(u + row * H, H, WIDTH) + product(h, transition, False, H, WIDTH, ROWS)
             h = z
             if gain is not None:
                 if NORMALIZED_START:
@@ -115,7 +116,7 @@ def forward_kernel(
                 if A0 is not None or A is not None:
                     if remembers:
                         strength = tl.load(p + chunk * p_chunk + b * p_sequence + t - begin)
-                        v += strength * product(h, memory, H, WIDTH, ROWS)
+                        v += strength * product(h, memory, ACROSS, H, WIDTH, ROWS)
                 if gain is not None:
                     v, scale = normalize(v, EPS, H, WIDTH)
                     if normals is not None:

@@ -31,12 +31,18 @@ def rows_of(pointer, rows, wanted, pitch, H: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def product(v, matrix, H: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """matrixᵀ v, for a matrix (H, H)."""
+def product(v, matrix, ACROSS: tl.constexpr, H: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """matrixᵀ v, for a matrix (H, H) as it lies in memory; matrix v, if it is to be read `ACROSS`."""
+    columns = tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), v.dtype)
     for start in range(0, H, ROWS):
         rows = start + tl.arange(0, ROWS)
-        total += tl.gather(v, rows, 0)[:, None] * rows_of(matrix, rows, rows < H, H, H, WIDTH)
+        if ACROSS:
+            inside = (rows < H)[:, None] & (columns < H)[None, :]
+            block = tl.load(matrix + rows[:, None] + columns[None, :] * H, mask=inside, other=0.0)
+        else:
+            block = rows_of(matrix, rows, rows < H, H, H, WIDTH)
+        total += tl.gather(v, rows, 0)[:, None] * block
     return tl.sum(total, 0)
 
 

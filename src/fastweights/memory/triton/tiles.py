@@ -1,13 +1,20 @@
-"""How a program cuts its matrices, by H: a table, so that nothing is tuned at the first call."""
+"""How a program cuts its matrices, by H and kind of GPU: a table, so that nothing is tuned at the first call."""
+
+from __future__ import annotations
 
 import torch
 
-# Width (H rounded up): rows of a block, warps. A thread holds ROWS · WIDTH / (32 · warps) numbers of a block.
-TABLE = {16: (16, 1), 32: (32, 1), 64: (64, 4), 128: (64, 8), 256: (32, 8), 512: (16, 8), 1024: (16, 16)}
+# H rounded up: rows of a block, warps of 32 threads. A thread holds rows · width / (32 · warps) numbers of a block.
+TABLE = {16: (16, 1), 32: (16, 1), 64: (32, 4), 128: (32, 8), 256: (16, 8), 512: (8, 8), 1024: (8, 16)}
+REGISTERS = 1 << 16  # that the threads of a program share on an NVIDIA GPU
 
 
-def tiles(H: int, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Width, rows of a block, warps."""
+def tiles(H: int, dtype: torch.dtype, rocm: bool = False) -> tuple[int, int, dict[str, int]]:
+    """Width, rows of a block, and how to launch."""
     width = max(16, 1 << (H - 1).bit_length())
-    rows, warps = TABLE.get(width, (8, 16))
-    return width, max(rows * 4 // dtype.itemsize, 8), warps
+    rows, warps = TABLE.get(width, (2, 16))
+    rows = max(2, rows * 4 // dtype.itemsize)
+    if rocm:  # where a warp has 64 threads
+        return width, rows, {"num_warps": max(warps // 2, 1), "num_stages": 1}
+    # Left to itself the assembler spills to make room for more programs, of which there are few.
+    return width, rows, {"num_warps": warps, "num_stages": 1, "maxnreg": min(255, REGISTERS // (32 * warps))}

@@ -26,7 +26,9 @@ def run_through(run: Run, dynamics: Dynamics, fused: bool, for_backward: bool) -
         return hs, states, A
     if watched():
         return _watched_run(run, dynamics)
-    fused = fused and _code(True, run.x).covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    fused = (
+        fused and _code(True, run.x).covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    )
     if not (fused or all(tensor is None or type(tensor) in PLAIN for tensor in run)):
         return _watched_run(run, dynamics)
     if for_backward:
@@ -249,7 +251,13 @@ def backward_op(
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     grads = _computes(fused, run).backward(grad_hs, grad_A, run, saved, dynamics, tuple(wanted))
     return [
-        grad if needed and grad is not None else states.new_empty(0) for grad, needed in zip(grads, wanted, strict=True)
+        states.new_empty(0)
+        if grad is None or not needed
+        # an operator's results share no memory
+        else grad.clone()
+        if grad.untyped_storage().nbytes() != grad.nbytes
+        else grad
+        for grad, needed in zip(grads, wanted, strict=True)
     ]
 
 

@@ -158,7 +158,12 @@ class _FastWeightsBase(nn.Module):
         C, b, W, gain, shift = weights = self._weights(suffix)
         W_int = None if controls.integrate is None else getattr(self, "weight_integration" + suffix)
         slow, dtype = Slow(C, b, W, W_int, gain, shift), W.dtype
-        fused = self.backend in ("auto", "kernel") and W_int is None and not watched() and self._fitting[suffix](weights, dtype)
+        fused = (
+            self.backend in ("auto", "kernel")
+            and W_int is None
+            and not watched()
+            and self._fitting[suffix](weights, dtype)
+        )
         if not fused:
             slow = Slow(*checks.weights(slow, self.hidden_size, x.shape[-1], suffix))
         decay_logit = getattr(self, "decay_logit" + suffix) if self.learn_decay else None

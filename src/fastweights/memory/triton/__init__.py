@@ -72,11 +72,7 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
     if for_backward:
         states = torch.empty_like(u)
         queries, normals, scales, matrices = (u.new_empty(shape) for shape in kept)
-    # The kernel multiplies by what is transposed. Without A0 every A is symmetric.
-    hs = _forward(
-        run._replace(A0=_turned(run.A0)), u, dynamics, run.chunks, (states, A, matrices, queries, normals, scales)
-    )
-    A = A if run.A0 is None else _turned(A)
+    hs = _forward(run, u, dynamics, run.chunks, (states, A, matrices, queries, normals, scales))
     if not for_backward:
         return Saved(hs, hs[run.steps_of(run.chunks - 1)].clone(), A)
     assert states is not None
@@ -117,24 +113,18 @@ def step(
     after = x.new_empty(B, H, H)
     with full_precision(x.device):
         u = F.linear(x, C, b)
-    hs = _forward(run, u, dynamics, 2, (None, after, None, None, None, None), across=True)
+    hs = _forward(run, u, dynamics, 2, (None, after, None, None, None, None))
     return hs.view(*batch, H), after.view(*batch, H, H)
 
 
-def _forward(
-    run: Run,
-    u: Tensor,
-    dynamics: Dynamics,
-    n: int,
-    made: Sequence[Tensor | None],
-    across: bool = False,
-) -> Tensor:
+def _forward(run: Run, u: Tensor, dynamics: Dynamics, n: int, made: Sequence[Tensor | None]) -> Tensor:
     """The hidden states of n chunks, given u = C x + b; also makes all that is to be `made`."""
     _, _, _, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, _, integrate, lengths = run
     slow = _turned(W), _turned(W_int), gain, shift, h0, A0
     given = u, *slow, w, p, left, p_left, keep, _since(run), integrate, lengths
     hs = torch.empty_like(u)
-    _launch(_kernels()[0], u, (*given, hs, *made), _numbers(run, n, dynamics), (EPS, *_options(dynamics), across))
+    options = EPS, *_options(dynamics), A0 is not None
+    _launch(_kernels()[0], u, (*given, hs, *made), _numbers(run, n, dynamics), options)
     return hs
 
 
@@ -160,7 +150,6 @@ def backward(
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
     grad_u, grad_sums, vectors = torch.empty_like(hs), torch.empty_like(queries), hs.new_empty(3, B, H)
     grad_h0 = None if h0 is None else torch.empty_like(hs[0])
-    matrices = matrices if A0 is None else _turned(matrices)
     given = grad_hs.contiguous(), W, W_int, gain, A0, w, p, left, p_left, keep, _since(run), integrate, lengths
     saved_too = hs, A, matrices, queries, normals, scales
     made = grad_u, grad_sums, vectors, grad_h0, of_matrix, both, asked, *(weights.values() or (None,) * 4)

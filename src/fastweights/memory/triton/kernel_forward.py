@@ -17,7 +17,7 @@ def forward_kernel(
     gain,
     shift,
     h0,
-    A0,  # transposed, if it is not to be read `ACROSS`
+    A0,
     w,
     p,
     left,
@@ -28,7 +28,7 @@ def forward_kernel(
     lengths,
     hs,  # (T, B, H): from here on, what it makes
     states,  # (T, B, H)
-    A,  # (B, H, H), transposed as A0 is; None: there is one chunk
+    A,  # (B, H, H); None: there is one chunk
     matrices,  # (n-2, B, H, H)
     queries,  # (S, T, B, H)
     normals,  # (N, T, B, H)
@@ -50,7 +50,7 @@ def forward_kernel(
     IDENTITY: tl.constexpr,
     TANH: tl.constexpr,
     NORMALIZED_START: tl.constexpr,
-    ACROSS: tl.constexpr,
+    ASYMMETRIC: tl.constexpr,  # A may be, if A0 is
     H: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
@@ -116,7 +116,7 @@ def forward_kernel(
                 if A0 is not None or A is not None:
                     if remembers:
                         strength = tl.load(p + chunk * p_chunk + b * p_sequence + t - begin)
-                        v += strength * product(h, memory, ACROSS, H, WIDTH, ROWS)
+                        v += strength * product(h, memory, ASYMMETRIC, H, WIDTH, ROWS)
                 if gain is not None:
                     v, scale = normalize(v, EPS, H, WIDTH)
                     if normals is not None:

@@ -112,9 +112,11 @@ def _activate(v: Tensor, nonlinearity: str) -> Tensor:
     return torch.relu(v) if nonlinearity == "relu" else torch.tanh(v)
 
 
-def _slope(h: Tensor, nonlinearity: str) -> Tensor:
-    """f'(v), from h = f(v); of what is not a number, 1, as torch has it."""
-    return (h <= 0).logical_not().to(h.dtype) if nonlinearity == "relu" else 1 - h * h
+def _activate_backward(grad: Tensor, h: Tensor, nonlinearity: str) -> Tensor:
+    """From the gradient of h = f(v) to that of v; where v is not a number, as torch has it."""
+    backward = torch.ops.aten.threshold_backward if nonlinearity == "relu" else torch.ops.aten.tanh_backward
+    back: Tensor = backward(grad, h, 0) if nonlinearity == "relu" else backward(grad, h)
+    return back
 
 
 def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,11 +124,6 @@ def _normalize(v: Tensor) -> tuple[Tensor, Tensor]:
     centred = v - v.mean(-1, keepdim=True)
     scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPS)
     return centred * scale, scale
-
-
-def _normalize_backward(grad: Tensor, normal: Tensor, scale: Tensor) -> Tensor:
-    along = (grad * normal).mean(-1, keepdim=True)
-    return scale * (grad - grad.mean(-1, keepdim=True) - normal * along)
 
 
 def settle(
@@ -181,6 +178,46 @@ def _recall(M: Tensor, w: Tensor, A: Tensor | None, p: Tensor, sight: Sight) -> 
         return total if A is None else total + _seen(sight.A, p * (A @ q.unsqueeze(-1)).squeeze(-1))
 
     return recall
+
+
+def _recalled(
+    M: Tensor, M_t: Tensor, k: int, w: Tensor, A: Tensor | None, p: Tensor, sight: Sight
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """From q and z to z + A(t) q, as `_recall` by fewer operations, for the first k states M (B, K, H), M_t (B, H, K).
+
+    w is (B or 1, 1, K), p (B or 1, 1).
+    """
+    M, M_t, w = _seen(sight.states, M.narrow(1, 0, k)), M_t.narrow(2, 0, k), w.narrow(2, 0, k)
+    if sight.states is not None:
+        M_t = M.transpose(1, 2)
+
+    def recall(q: Tensor, z: Tensor) -> Tensor:
+        total = torch.baddbmm(z.unsqueeze(1), torch.bmm(q.unsqueeze(1), M_t) * w, M).squeeze(1)
+        if A is None:
+            return total
+        read = torch.bmm(A, q.unsqueeze(2)).squeeze(2)
+        return torch.addcmul(total, p, read) if sight.A is None else total + _seen(sight.A, p * read)
+
+    return recall
+
+
+def _settled(
+    z: Tensor, recall: Callable[[Tensor, Tensor], Tensor], gain: Tensor | None, shift: Tensor | None, dynamics: Dynamics
+) -> tuple[list[Tensor], list[tuple[Tensor, Tensor, Tensor]]]:
+    """h_0 … h_S, and of each layer norm what it normalised, its mean, and what it was multiplied by."""
+    norms = []
+
+    def activate(v: Tensor, normalized: bool) -> Tensor:
+        if normalized and gain is not None:
+            activated, mean, scale = torch.native_layer_norm(v, gain.shape, gain, shift, EPS)
+            norms.append((v, mean, scale))
+            v = activated
+        return _activate(v, dynamics.nonlinearity)
+
+    hs = [activate(z, dynamics.normalize_start)]
+    for _ in range(dynamics.inner_steps):
+        hs.append(activate(recall(hs[-1], z if dynamics.settling == "sustained" else hs[-1]), True))
+    return hs, norms
 
 
 def fold(A: Tensor | None, p_left: Tensor, M: Tensor, left: Tensor, reset: Tensor | None) -> Tensor:
@@ -266,32 +303,62 @@ def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]
 def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
     """The hidden states, and what `backward` wants to know of the way there."""
     T, B, _ = run.x.shape
-    K, H = run.w.shape[-1], run.W.shape[0]
+    H = run.W.shape[0]
     x = run.masked()
     u = F.linear(x, run.C, run.b)
-    hs, h, A = u.new_empty(T, B, H), u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
-    if for_backward:
-        *_, queries, normals, scales, matrices = (u.new_empty(shape) for shape in saved_shapes(run, dynamics))
+    hs, h, A = torch.empty_like(u), u.new_zeros(B, H) if run.h0 is None else run.h0, run.A0
+    # Every operation of the loop costs a launch: what can be done before it or after it, for all steps, is.
+    every_u, every_h, W = u.unbind(), hs.unbind(), run.W.t()
+    norms = 0 if run.gain is None else dynamics.inner_steps + dynamics.normalize_start
+    queries: list[list[Tensor]] = [[] for _ in range(dynamics.inner_steps)]
+    normals: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(norms)]
+    matrices: list[Tensor] = []
     for chunk in range(run.chunks):
-        w, p, reset, M = _of(chunk, run.w), _of(chunk, run.p), run.resets_of(chunk), u.new_empty(B, K, H)
-        if for_backward and 0 < chunk < run.chunks - 1 and A is not None:
-            matrices[chunk - 1] = A
-        for k, t in enumerate(range(T)[run.steps_of(chunk)]):
-            recall = _recall(M[:, :k], w[:, k, :k], A, p[:, k : k + 1], _sight(reset, k))
-            path, norms = settle(u[t] + _transit(run, t, h), recall, run.gain, run.shift, dynamics)
+        steps, reset = run.steps_of(chunk), run.resets_of(chunk)
+        weights, reads = _of(chunk, run.w).unsqueeze(2).unbind(1), _of(chunk, run.p).unsqueeze(2).unbind(1)
+        M = hs[steps].transpose(0, 1)  # (B, K, H), of which a step sees what was made before it
+        M_t = M.transpose(1, 2)
+        for k, t in enumerate(range(T)[steps]):
+            if run.integrate is None and run.keep is None:
+                z = torch.addmm(every_u[t], h, W)
+            else:
+                z = every_u[t] + _transit(run, t, h)
+            recall = _recalled(M, M_t, k, weights[k], A, reads[k], _sight(reset, k))
+            path, made = _settled(z, recall, run.gain, run.shift, dynamics)
             h = path[-1] if run.steps is None else torch.where((t < run.steps).unsqueeze(-1), path[-1], 0.0)
-            hs[t] = M[:, k] = h
+            every_h[t].copy_(h)
             if for_backward:
                 for s, query in enumerate(path[:-1]):
-                    queries[s, t] = query
-                for n, (normal, scale) in enumerate(norms):
-                    normals[n, t], scales[n, t] = normal, scale
+                    queries[s].append(query)
+                for number, norm in enumerate(made):
+                    normals[number].append(norm)
         if chunk < run.chunks - 1:
             A = fold(A, _of(chunk, run.p_left), M, _of(chunk, run.left), reset)
+            matrices.append(A)
     last = None if run.chunks == 1 else A
     if not for_backward:
         return Saved(hs, hs[run.steps_of(run.chunks - 1)].clone(), last)
-    return Saved(hs, hs.clone(), last, x.clone() if x is run.x else x, queries, normals, scales, matrices)
+    *_, some_queries, some_normals, some_scales, some_matrices = saved_shapes(run, dynamics)
+    sums, means, scales = (
+        _stacked([[made[part] for made in of_step] for of_step in normals], u, shape)
+        for part, shape in enumerate((some_normals, some_scales, some_scales))
+    )
+    return Saved(
+        hs,
+        hs.clone(),
+        last,
+        x.clone() if x is run.x else x,
+        _stacked(queries, u, some_queries),
+        (sums - means) * scales,
+        scales,
+        _stacked([matrices[:-1]], u, some_matrices).view(some_matrices),
+    )
+
+
+def _stacked(lists: Sequence[Sequence[Tensor]], like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor of this shape, of the tensors in all lists, one after the other."""
+    tensors = [tensor for each in lists for tensor in each]
+    return torch.stack(tensors).view(shape) if tensors else like.new_empty(shape)
 
 
 def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
@@ -320,26 +387,33 @@ def backward(
     first = int(dynamics.normalize_start)  # the layer norm of the first inner step
     if (active := run.active()) is not None:
         grad_hs = torch.where(active.unsqueeze(-1), grad_hs, 0.0)
-    grad_u, grad_activated = torch.empty_like(hs), torch.empty_like(normals)
-    grad_sums = torch.empty_like(queries)  # of what went into each inner step: (S, T, B, H)
-    K, n = run.w.shape[-1], run.chunks
+    K, n, learned = run.w.shape[-1], run.chunks, any(wanted[WEIGHTS:])
     grad_w, grad_p = hs.new_zeros(n, B, K, K), hs.new_zeros(n, B, K)
     grad_left, grad_p_left = hs.new_zeros(n - 1, B, K), hs.new_zeros(n - 1, B)
+    every_h, every_query = hs.unbind(), queries.flatten(0, 1).unbind()
+    every_normal, every_scale = normals.flatten(0, 1).unbind(), scales.flatten(0, 1).unbind()
+    grad_u: list[Tensor] = []  # from the last step to the first, as are the next
+    grad_sums: list[list[Tensor]] = [[] for _ in range(S)]  # of what went into each inner step
+    grad_activated: list[list[Tensor]] = [[] for _ in range(len(normals))]
+    zeros, ones = scales.new_zeros(B, 1), scales.new_ones(B, 1)
 
     def through(grad: Tensor, h: Tensor, n: int, t: int) -> Tensor:
         """From the gradient of f(LN[v]) to that of v; n is which of the step's layer norms, -1 for none."""
-        grad = grad * _slope(h, dynamics.nonlinearity)
+        grad = _activate_backward(grad, h, dynamics.nonlinearity)
         if gain is None or n < 0:
             return grad
-        grad_activated[n, t] = grad
-        return _normalize_backward(grad * gain, normals[n, t], scales[n, t])
+        grad_activated[n].append(grad)
+        normal, only_this = every_normal[n * T + t], [True, False, False]
+        back = torch.ops.aten.native_layer_norm_backward(grad, normal, gain.shape, zeros, ones, gain, None, only_this)
+        return back[0] * every_scale[n * T + t]
 
     from_next = torch.zeros_like(hs[0])
     for chunk in reversed(range(n)):
         steps, reset = run.steps_of(chunk), run.resets_of(chunk)
         A = run.A0 if chunk == 0 else last if chunk == n - 1 else matrices[chunk - 1]
         M = hs[steps].transpose(0, 1).contiguous()  # (B, K, H)
-        grad_M = torch.zeros_like(M)
+        M_t = M.transpose(1, 2)
+        grad_M = grad_hs[steps].transpose(0, 1).clone(memory_format=torch.contiguous_format)
         if chunk < n - 1 and grad_A is not None:  # grad_A: of the fast weights after the chunk
             left, p_left, sight = _of(chunk, run.left), _of(chunk, run.p_left), _sight(reset, -1)
             seen = _seen(sight.states, M)
@@ -351,52 +425,60 @@ def backward(
             grad_A = p_left[:, None, None] * grad_A
             if sight.A is not None:
                 grad_A = _seen(sight.A.unsqueeze(-1), grad_A)
-        w, p = _of(chunk, run.w), _of(chunk, run.p)
+        weights, reads = _of(chunk, run.w).unsqueeze(2).unbind(1), _of(chunk, run.p).unsqueeze(2).unbind(1)
+        every_grad = grad_M.unbind(1)
         for k, t in reversed(list(enumerate(range(T)[steps]))):
-            sight, weight = _sight(reset, k), w[:, k, :k]
-            past = _seen(sight.states, M[:, :k])
-            grad = grad_hs[t] + grad_M[:, k] + from_next
-            grad_z = torch.zeros_like(from_next)
+            sight, weight, past, past_t = _sight(reset, k), weights[k].narrow(2, 0, k), M.narrow(1, 0, k), M_t
+            past = _seen(sight.states, past)
+            past_t = M_t.narrow(2, 0, k) if sight.states is None else past.transpose(1, 2)
+            grad, grad_z = every_grad[k] + from_next, None
             for s in reversed(range(S)):
-                after = hs[t] if s == S - 1 else queries[s + 1, t]
-                query = queries[s, t]
-                grad_v = through(grad, after, first + s, t)
-                grad_sums[s, t] = grad_v
-                scores, grad_scores = (past @ torch.stack((query, grad_v), -1)).unbind(-1)  # (B, k) each
-                grad_w[chunk, :, k, :k] += scores * grad_scores
-                weighted = torch.stack((scores * weight, grad_scores * weight), -1)  # (B, k, 2)
-                grad_M[:, :k] += _seen(sight.states, weighted @ torch.stack((grad_v, query), 1))
-                grad = (weighted[..., 1].unsqueeze(1) @ past).squeeze(1)
+                query = every_query[s * T + t]
+                grad_v = through(grad, every_h[t] if s == S - 1 else every_query[(s + 1) * T + t], first + s, t)
+                grad_sums[s].append(grad_v)
+                pair = torch.stack((query, grad_v), 1)
+                scores = torch.bmm(pair, past_t)  # (B, 2, k)
+                weighted = scores * weight
+                asked = weighted.flip(1).transpose(1, 2)
+                if sight.states is None:
+                    grad_M.narrow(1, 0, k).baddbmm_(asked, pair)
+                else:
+                    grad_M[:, :k] += _seen(sight.states, asked @ pair)
+                grad = torch.bmm(weighted.narrow(1, 1, 1), past).squeeze(1)
+                if learned:
+                    grad_w[chunk, :, k, :k] += scores.prod(1)
                 if A is not None:
-                    read = _seen(sight.A, (grad_v.unsqueeze(1) @ A).squeeze(1))
-                    grad_p[chunk, :, k] += (read * query).sum(-1)
-                    grad = grad + p[:, k : k + 1] * read
+                    read = _seen(sight.A, torch.bmm(grad_v.unsqueeze(1), A).squeeze(1))
+                    grad = torch.addcmul(grad, reads[k], read)
+                    if learned:
+                        grad_p[chunk, :, k] += (read * query).sum(-1)
                 if sustained:
-                    grad_z += grad_v
+                    grad_z = grad_v if grad_z is None else grad_z + grad_v
                 else:
                     grad = grad + grad_v
-            start = queries[0, t] if S else hs[t]
-            grad_z += through(grad, start, first - 1, t)
-            grad_u[t] = grad_z
-            from_next = _transit_backward(run, t, grad_z)
-        if A is not None:
-            asked = p[:, : M.shape[1]].T.unsqueeze(-1) * grad_sums[:, steps]  # (S, K, B, H)
+            grad = through(grad, every_query[t] if S else every_h[t], first - 1, t)
+            grad_u.append(grad if grad_z is None else grad_z + grad)
+            from_next = _transit_backward(run, t, grad_u[-1])
+        if A is not None and S:
+            length = M.shape[1]
+            of_chunk = torch.stack([grad for each in grad_sums for grad in reversed(each[-length:])])
+            asked = _of(chunk, run.p)[:, :length].T.unsqueeze(-1) * of_chunk.view(S, length, B, H)  # (S, K, B, H)
             if reset is not None:
                 asked = _seen((reset.cumsum(0) == 0).unsqueeze(-1), asked)
             asked = asked.flatten(0, 1)
             read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
             grad_A = read_from if grad_A is None else grad_A + read_from
 
-    grad_u = grad_u.view(-1, H)
-    before = hs.view(-1, H)[: (T - 1) * B]
-    grad_W, grad_W_int = transition_gradients(grad_u, run.keep, run.integrate, run.h0, B, before)
+    rows, before = torch.cat(grad_u[::-1]), hs.view(-1, H)[: (T - 1) * B]
+    grad_W, grad_W_int = transition_gradients(rows, run.keep, run.integrate, run.h0, B, before)
     grad_gain, grad_shift = None, None
     if gain is not None:
-        grad_gain, grad_shift = (grad_activated * normals).sum((0, 1, 2)), grad_activated.sum((0, 1, 2))
+        activated = _stacked([each[::-1] for each in grad_activated], hs, normals.shape)
+        grad_gain, grad_shift = (activated * normals).sum((0, 1, 2)), activated.sum((0, 1, 2))
     return Gradients(
-        x=(grad_u @ run.C).view(x.shape),
-        C=outer(grad_u, x.flatten(0, 1)),
-        b=grad_u.sum(0),
+        x=(rows @ run.C).view(x.shape),
+        C=outer(rows, x.flatten(0, 1)),
+        b=rows.sum(0),
         W=grad_W,
         W_int=grad_W_int,
         gain=grad_gain,

@@ -207,9 +207,9 @@ def backward_kernel(
                         remembers = until == end
                 weights, place = p + chunk * p_chunk + b * p_sequence, begin * pitch + b * H
                 asked, grads = queries + place, grad_sums + place
-                _collect(
-                    grad_A, twice, b, strength, remembers, weights, asked, grads, S, T * pitch, until - begin, pitch, H, WIDTH, ROWS
-                )  # fmt: skip
+                between, last = T * pitch, until - begin
+                given = (weights, asked, grads, S, between, last, pitch)
+                _collect(grad_A, twice, b, strength, remembers, *given, H, WIDTH, ROWS)
                 tl.debug_barrier()
     if grad_h0 is not None:
         keep_features(grad_h0 + b * H, from_next, H, WIDTH)

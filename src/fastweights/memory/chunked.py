@@ -405,7 +405,8 @@ def backward(
         grad_activated[n].append(grad)
         normal, only_this = every_normal[n * T + t], [True, False, False]
         back = torch.ops.aten.native_layer_norm_backward(grad, normal, gain.shape, zeros, ones, gain, None, only_this)
-        return back[0] * every_scale[n * T + t]
+        scaled: Tensor = back[0] * every_scale[n * T + t]
+        return scaled
 
     from_next = torch.zeros_like(hs[0])
     for chunk in reversed(range(n)):

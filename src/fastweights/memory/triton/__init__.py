@@ -124,7 +124,7 @@ def _forward(run: Run, u: Tensor, dynamics: Dynamics, n: int, made: Sequence[Ten
     given = u, *slow, w, p, left, p_left, keep, _since(run), integrate, lengths
     hs = torch.empty_like(u)
     options = EPS, *_options(dynamics), A0 is not None
-    _launch(_kernels()[0], u, (*given, hs, *made), _numbers(run, n, dynamics), options)
+    _launch(False, u, (*given, hs, *made), _numbers(run, n, dynamics), options)
     return hs
 
 
@@ -153,7 +153,7 @@ def backward(
     given = grad_hs.contiguous(), W, W_int, gain, A0, w, p, left, p_left, keep, _since(run), integrate, lengths
     saved_too = hs, A, matrices, queries, normals, scales
     made = grad_u, grad_sums, vectors, grad_h0, of_matrix, both, asked, *(weights.values() or (None,) * 4)
-    _launch(_kernels()[1], hs, (*given, *saved_too, *made), _numbers(run, n, dynamics), _options(dynamics))
+    _launch(True, hs, (*given, *saved_too, *made), _numbers(run, n, dynamics), _options(dynamics))
     # The rest is matrix products over all steps at once.
     rows = grad_u.view(-1, H)
     grad_W, grad_W_int = transition_gradients(rows, keep, integrate, h0, B, hs.view(-1, H)[: (T - 1) * B])
@@ -180,11 +180,12 @@ def _kernels() -> tuple[Any, Any]:
     return forward_kernel, backward_kernel
 
 
-def _launch(kernel: Any, like: Tensor, tensors: Any, numbers: tuple[int, ...], options: Any) -> None:
-    """Run a kernel on every sequence of `like` (T, B, H)."""
+def _launch(backward: bool, like: Tensor, tensors: Any, numbers: tuple[int, ...], options: Any) -> None:
+    """Run one of the kernels on every sequence of `like` (T, B, H)."""
     _, B, H = like.shape
     if B:
-        width, rows, launch = tiles(H, like.dtype, torch.version.hip is not None)
+        width, rows, launch = tiles(H, like.dtype, backward, torch.version.hip is not None)
+        kernel = _kernels()[backward]
         with torch.cuda.device(like.device) if like.is_cuda else nullcontext():
             kernel[B,](*tensors, *numbers, *options, H, width, rows, **launch)
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .kernel_forward import NUMBERS
-from .parts import features_of, keep_features, normalize_backward, product, recall, rows_of, slope
+from .parts import every, features_of, keep_features, normalize_backward, product, recall, rows_of, slope
 
 
 @triton.jit(do_not_specialize=NUMBERS)  # or every number of steps would have a kernel of its own
@@ -226,7 +226,7 @@ def backward_kernel(
 def _along(grad_A, twice, A, remembers, b, H: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
     """Σ grad_A A. Without A0 every A is symmetric: half of what `twice` has does as well."""
     total = tl.zeros((ROWS, WIDTH), twice.dtype.element_ty)
-    for start in range(0, H, ROWS):
+    for start in range(0, every(H), ROWS):
         rows = start + tl.arange(0, ROWS)
         if grad_A is not None:
             grad = rows_of(grad_A + b * H * H, rows, rows < H, H, H, WIDTH)
@@ -256,7 +256,7 @@ def _ask(
         rows = (start + tl.arange(0, ROWS)).to(tl.int64)
         seen = (rows >= first) & (rows < last)
         total = tl.zeros((ROWS, WIDTH), both.dtype.element_ty)
-        for i in range(0, H):
+        for i in range(0, every(H)):
             m = tl.load(M + rows * pitch + i, mask=seen, other=0.0)
             total += m[:, None] * features_of(both + i * H, H, WIDTH)[None, :]
         asked = tl.where(seen[:, None], total, 0.0)
@@ -288,7 +288,7 @@ def _collect(
 ):
     """From the gradient of A after a chunk to that of A before it: p_left grad_A + Σ p[t] grad_v(t) q(t)ᵀ."""
     columns = tl.arange(0, WIDTH)
-    for start in range(0, H, ROWS):
+    for start in range(0, every(H), ROWS):
         rows = start + tl.arange(0, ROWS)
         place = b * H * H + rows[:, None] * H + columns[None, :]
         inside = (rows < H)[:, None] & (columns < H)[None, :]

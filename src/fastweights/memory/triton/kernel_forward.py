@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .parts import f, features_of, keep_features, normalize, product, recall, rows_of
+from .parts import every, f, features_of, keep_features, normalize, product, recall, rows_of
 
 NUMBERS = ("T", "B", "K", "n", "S", "w_chunk", "w_sequence", "p_chunk", "p_sequence")
 NUMBERS += ("left_chunk", "left_sequence", "p_left_chunk", "p_left_sequence")
@@ -172,7 +172,7 @@ def _fold(
 ):
     """p_left A + Σ_τ left[τ] M[τ] M[τ]ᵀ, to where `after` is."""
     columns = tl.arange(0, WIDTH)
-    for start in range(0, H, ROWS):
+    for start in range(0, every(H), ROWS):
         rows = start + tl.arange(0, ROWS)
         total = p_left * rows_of(A, rows, (rows < H) & remembers, H, H, WIDTH)
         for k in range(first, last):

@@ -3,13 +3,16 @@
 A program runs one sequence. A vector of its H features lies across its threads, in registers; matrices pass by in
 blocks of rows, and products are multiplied and summed in the dtype that they are in, on no tensor cores. A width is H
 rounded up to a power of two: what is past H is zero, and stays zero.
-
-There is one program along the second axis of the grid. The compiler does not know, and so leaves a loop over H a loop:
-unrolled, it would need more registers than there are.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def every(H: tl.constexpr):
+    """H, but the compiler does not know: unrolled, a loop to there would need more registers than there are."""
+    return H * tl.num_programs(1)  # along the second axis of the grid, where there is one
 
 
 @triton.jit
@@ -38,7 +41,7 @@ def product(v, matrix, ACROSS: tl.constexpr, H: tl.constexpr, WIDTH: tl.constexp
     """matrixᵀ v, for a matrix (H, H) as it lies in memory; matrix v, if it is to be read `ACROSS`."""
     columns = tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), v.dtype)
-    for start in range(0, H * tl.num_programs(1), ROWS):
+    for start in range(0, every(H), ROWS):
         rows = start + tl.arange(0, ROWS)
         if ACROSS:
             inside = (rows < H)[:, None] & (columns < H)[None, :]

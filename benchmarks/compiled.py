@@ -57,7 +57,14 @@ def compiled(target: str, H: int, backward: bool, form: str, dtype: torch.dtype 
     gpu, _ = TARGETS[target]
     kernel = backward_kernel if backward else forward_kernel
     width, rows, options = tiles(H, dtype, backward, gpu.backend == "hip")
-    constants = {"EPS": EPS, "IDENTITY": False, "TANH": False, "NORMALIZED_START": True, "H": H, "WIDTH": width}
+    constants: dict[str, Any] = {
+        "EPS": EPS,
+        "IDENTITY": False,
+        "TANH": False,
+        "NORMALIZED_START": True,
+        "H": H,
+        "WIDTH": width,
+    }
     constants |= {"ROWS": rows, "ASYMMETRIC": "A0" not in FORMS[form]}
     constants |= dict.fromkeys(FORMS[form])
     number = "*fp64" if dtype is torch.float64 else "*fp32"
@@ -79,7 +86,7 @@ def _of_cuda(made: Any, arch: int) -> tuple[int, int]:
         source = Path(temporary, "kernel.ptx")
         source.write_text(made.asm["ptx"])
         name = f"sm_{arch}" + ("a" if arch >= 90 else "")
-        command = [assembler, "-v", f"--gpu-name={name}", source, "-o", Path(temporary, "kernel.cubin")]
+        command = [str(assembler), "-v", f"--gpu-name={name}", str(source), "-o", f"{temporary}/kernel.cubin"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     (registers,), (spills,) = re.findall(r"Used (\d+) registers", said), re.findall(r"(\d+) bytes spill stores", said)
     return int(registers), int(spills)

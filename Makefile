@@ -66,6 +66,7 @@ flips: install
 
 triton: install
 	TRITON_INTERPRET=1 EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/pytest -n 2 tests/memory/triton
+	TRITON_INTERPRET=0 $(BIN)/python tests/memory/triton/forms.py
 
 compiled: install
 	$(BIN)/python benchmarks/compiled.py --write docs/gpu.md

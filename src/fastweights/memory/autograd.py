@@ -91,10 +91,11 @@ class RunFunction(torch.autograd.Function):
         if many or torch.is_grad_enabled() or transformed():  # many at once, or such as will be differentiated in turn
             grads = _differentiable_backward(grad_hs, grad_A, run, ctx.dynamics, wanted)
         else:
-            if not ctx.fused:
+            code = _code(ctx.fused, x)
+            if code is not kernel:  # which looks for itself
                 checks.still_there(run[1:H0])
             grad_hs = torch.zeros_like(states) if grad_hs is None else grad_hs
-            grads = _code(ctx.fused, x).backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
+            grads = code.backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
         found = [grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
         return None, None, None, _sum(found[0], grad_copy) if wanted[0] else None, *found[1:]
 
@@ -250,15 +251,11 @@ def backward_op(
     saved = Saved(states, states, A, x, queries, normals, scales, matrices)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     grads = _computes(fused, run).backward(grad_hs, grad_A, run, saved, dynamics, tuple(wanted))
-    return [
-        states.new_empty(0)
-        if grad is None or not needed
-        # an operator's results share no memory
-        else grad.clone()
-        if grad.untyped_storage().nbytes() != grad.nbytes
-        else grad
-        for grad, needed in zip(grads, wanted, strict=True)
+    given = [
+        grad if needed and grad is not None else states.new_empty(0) for grad, needed in zip(grads, wanted, strict=True)
     ]
+    # An operator's results are memory of their own.
+    return [grad if grad.untyped_storage().nbytes() == grad.nbytes else grad.clone() for grad in given]
 
 
 @backward_op.register_fake

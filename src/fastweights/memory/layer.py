@@ -311,8 +311,9 @@ class FastWeights(_FastWeightsBase):
         bidirectional: a second net reads the sequence backwards; the outputs are concatenated.
         learn_decay: train λ = sigmoid(`decay_logit_l0`), one per layer and direction; `decay` is where it starts.
         learn_rate: train η = exp(`rate_log_l0`) likewise.
-        backend: what computes it: "kernel" (fused, float32 and float64 on the CPU), "torch" (anything, anywhere), or
-            "auto": the kernel where it can be used. `fastweights.backend()` tells.
+        backend: what computes it: "kernel" (fused, on the CPU) or "triton" (fused, on a CUDA or ROCm GPU), both float32
+            and float64; "torch" (anything, anywhere); or "auto": whatever is best where the tensors are.
+            `fastweights.backend()` tells for the CPU, `fastweights.backend("cuda")` for a GPU.
 
     Parameters are named as in `nn.RNN`: `weight_ih_l0` (H, I) is C, `weight_hh_l0` (H, H) is W, then `bias_l0`,
     `norm_weight_l0`, `norm_bias_l0` (H,) each; `_reverse` for the other direction.

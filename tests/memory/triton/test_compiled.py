@@ -43,6 +43,16 @@ def test_the_published_table_is_whole_and_spills_nothing():
 
 
 def test_the_package_is_imported_without_triton():
-    code = "import sys, torch, fastweights; fastweights.FastWeights(2, 3)(torch.zeros(2, 1, 2)); print('triton' in sys.modules)"
+    code = (
+        "import sys, torch, fastweights as f; f.FastWeights(2, 3)(torch.zeros(2, 1, 2)); print('triton' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_random_forms_compile():
+    command = [sys.executable, Path(__file__).with_name("forms.py"), "--count", "4", "--gpus", "1"]
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) >= 8

@@ -212,3 +212,41 @@ def test_an_empty_batch():
     output, state = FastWeights(3, 6, backend="triton")(torch.zeros(4, 0, 3))
     assert output.shape == (4, 0, 6)
     assert state.A.shape == (1, 0, 6, 6)
+
+
+def test_steps_further_apart_than_2_to_the_31_numbers(tmp_path, monkeypatch):
+    """As if there were 2²⁹ sequences, of which the first is computed: in a file with nothing else in it."""
+    T, B, H = 2, (1 << 29) + 5, 4
+    torch.from_file(str(tmp_path / "sparse"), shared=True, size=1, dtype=torch.float32)
+    room = 3 * B * H
+    numbers = torch.from_file(str(tmp_path / "sparse"), shared=True, size=room, dtype=torch.float32)
+    (tmp_path / "sparse").unlink()
+    launch, apart = triton._launch, []
+
+    def far_apart(backward, like, tensors, counts, options):
+        moved, start = [], 0
+        for tensor in tensors:
+            if tensor is None or tensor.dim() < 3 or tensor.shape[-2] != 1 or not tensor.numel():
+                moved.append(tensor)
+                continue
+            size = tensor.shape[-1]
+            strides = [B * size * T if place < tensor.dim() - 3 else B * size for place in range(tensor.dim() - 2)]
+            moved.append(numbers.as_strided(tensor.shape, (*strides, size, 1), start).copy_(tensor))
+            start += 64
+        launch(backward, like, moved, (counts[0], B, *counts[2:]), options)
+        for tensor, where in zip(tensors, moved, strict=True):
+            if tensor is not where:
+                tensor.copy_(where)
+                apart.append(where.stride(-3))
+
+    run = random_run(T, 1, 3, H, T, before=False, parted=False, wiped=False, integrated=False, dtype=torch.float32)
+    results = []
+    for patched in (False, True):
+        if patched:
+            monkeypatch.setattr(triton, "_launch", far_apart)
+        saved = triton.forward(run, Dynamics(), True)
+        wanted = (True,) * chunked.WEIGHTS + (False,) * 4
+        grads = triton.backward(torch.ones(T, 1, H), None, run, saved, Dynamics(), wanted)
+        results.append([saved.hs, *(grad for grad in grads if grad is not None)])
+    assert max(apart) > 1 << 31
+    torch.testing.assert_close(*results)

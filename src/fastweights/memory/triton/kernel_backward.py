@@ -102,7 +102,7 @@ def backward_kernel(
                     remembers = reset < begin
                 if A0 is None:
                     remembers = (chunk > 0) & remembers
-                weights, grad_weights = left + chunk * left_chunk + b * left_sequence, grad_left
+                weights, grad_weights = left + chunk * left_chunk.to(tl.int64) + b * left_sequence, grad_left
                 if grad_left is not None:
                     grad_weights = grad_left + (chunk * many + b) * K
                     along = _along(grad_A, twice, memory, remembers, b, H, WIDTH, ROWS)
@@ -120,7 +120,7 @@ def backward_kernel(
             if twice is not None:
                 if chunk < n - 1:
                     grad += features_of(from_after + k * pitch + b * H, H, WIDTH)
-            column = w + chunk * w_chunk + b * w_sequence + k
+            column = w + chunk * w_chunk.to(tl.int64) + b * w_sequence + k
             total = tl.zeros((ROWS, WIDTH), h.dtype)
             for start in range(t + 1, until, ROWS):
                 rows = (start + tl.arange(0, ROWS)).to(tl.int64)
@@ -163,12 +163,12 @@ def backward_kernel(
                 place = (s * T + t) * pitch + b * H
                 keep_features(grad_sums + place, grad_v, H, WIDTH)
                 h = features_of(queries + place, H, WIDTH)
-                seen = w + chunk * w_chunk + b * w_sequence + k * K
+                seen = w + chunk * w_chunk.to(tl.int64) + b * w_sequence + k * K.to(tl.int64)
                 grad = recall(grad_v, M, seen, first, k, pitch, H, WIDTH, ROWS)
                 if A0 is not None or A is not None:
                     if remembers:
                         read = product(grad_v, memory, False, H, WIDTH, ROWS)
-                        grad += tl.load(p + chunk * p_chunk + b * p_sequence + k) * read
+                        grad += tl.load(p + chunk * p_chunk.to(tl.int64) + b * p_sequence + k) * read
                         grad_strength += tl.sum(read * h, 0)
                 if IDENTITY:
                     grad += grad_v
@@ -203,9 +203,9 @@ def backward_kernel(
                 remembers = True
                 if twice is not None:
                     if chunk < n - 1:
-                        strength = tl.load(p_left + chunk * p_left_chunk + b * p_left_sequence)
+                        strength = tl.load(p_left + chunk * p_left_chunk.to(tl.int64) + b * p_left_sequence)
                         remembers = until == end
-                weights, place = p + chunk * p_chunk + b * p_sequence, begin * pitch + b * H
+                weights, place = p + chunk * p_chunk.to(tl.int64) + b * p_sequence, begin * pitch + b * H
                 asked, grads = queries + place, grad_sums + place
                 between, last = T * pitch, until - begin
                 given = (weights, asked, grads, S, between, last, pitch)

@@ -104,7 +104,7 @@ def forward_kernel(
                         tl.store(scales + row, scale)
                     h = h * g + c
             h = f(h, TANH)
-            seen = w + chunk * w_chunk + b * w_sequence + (t - begin) * K
+            seen = w + chunk * w_chunk.to(tl.int64) + b * w_sequence + (t - begin) * K.to(tl.int64)
             for s in range(0, S):
                 if queries is not None:
                     keep_features(queries + (s * T + t) * pitch + b * H, h, H, WIDTH)
@@ -115,7 +115,7 @@ def forward_kernel(
                     v += z
                 if A0 is not None or A is not None:
                     if remembers:
-                        strength = tl.load(p + chunk * p_chunk + b * p_sequence + t - begin)
+                        strength = tl.load(p + chunk * p_chunk.to(tl.int64) + b * p_sequence + t - begin)
                         v += strength * product(h, memory, ASYMMETRIC, H, WIDTH, ROWS)
                 if gain is not None:
                     v, scale = normalize(v, EPS, H, WIDTH)
@@ -142,8 +142,8 @@ def forward_kernel(
                         remembers = reset < begin
                         if A0 is None:
                             remembers = remembers & (chunk > 0)
-                strength = tl.load(p_left + chunk * p_left_chunk + b * p_left_sequence)
-                weights = left + chunk * left_chunk + b * left_sequence
+                strength = tl.load(p_left + chunk * p_left_chunk.to(tl.int64) + b * p_left_sequence)
+                weights = left + chunk * left_chunk.to(tl.int64) + b * left_sequence
                 _fold(memory, remembers, strength, M, weights, first, end - begin, after, pitch, H, WIDTH, ROWS)
                 memory = after
                 tl.debug_barrier()

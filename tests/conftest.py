@@ -1,7 +1,5 @@
 import os
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels for a GPU run on the CPU; before they are imported
-
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from . import checks, chunked, kernel, triton
-from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
+from .chunked import differentiable
 from .equations import Dynamics
 from .modes import PLAIN, batched, compiled, transformed, watched
+from .run import WEIGHTS, Gradients, Run, Saved
 
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
 RESULTS = 3  # of what is saved: hs, states and A

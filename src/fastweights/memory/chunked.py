@@ -1,6 +1,6 @@
 """Sequences in plain torch: attention inside a chunk of steps, and between chunks the fast weights themselves.
 
-The portable twin of the fused kernel: any device, any floating dtype, with a backward through time written by hand
+The portable twin of the fused kernels: any device, any floating dtype, with a backward through time written by hand
 (weight gradients are one matrix product after the loop). With M the states of the chunk so far, and A the fast weights
 that it started from::
 
@@ -18,94 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .equations import EPS, Dynamics
+from .run import WEIGHTS, Gradients, Run, Saved, only, outer, saved_shapes, sums_to_size, transition_gradients
 
 Recall = Callable[[Tensor], Tensor]
-
-
-class Run(NamedTuple):
-    """T steps of B sequences in n chunks of K, the last perhaps shorter, and what they start from.
-
-    B or 1, n or 1: the same for all.
-    """
-
-    x: Tensor  # (T, B, I)
-    C: Tensor  # (H, I)
-    b: Tensor | None  # (H,)
-    W: Tensor  # (H, H)
-    W_int: Tensor | None  # (H, H): takes the place of W where `integrate` says so; None: nowhere
-    gain: Tensor | None  # (H,); None: no layer norm
-    shift: Tensor | None  # (H,)
-    h0: Tensor | None  # (B, H); None: zero
-    A0: Tensor | None  # (B, H, H); None: zero
-    w: Tensor  # (n or 1, B or 1, K, K)
-    p: Tensor  # (n or 1, B or 1, K)
-    left: Tensor | None  # (n-1 or 1, B or 1, K), 0 past a sequence's end; None: there is one chunk
-    p_left: Tensor | None  # (n-1 or 1, B or 1), 1 past a sequence's end
-    keep: Tensor | None  # (T, B): 0 where the hidden state is zeroed before the step, else 1
-    reset: Tensor | None  # (T, B): 1 where the fast weights are zeroed before the step too, else 0; None: nowhere
-    integrate: Tensor | None  # (T, B): 1 where W_int takes the place of W, else 0; None where there is no W_int
-    steps: Tensor | None  # (B,): how many of the steps count; None: all. Past them states are zero, whatever x is
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.x.shape[0] // self.w.shape[-1])
-
-    def steps_of(self, chunk: int) -> slice:
-        K = self.w.shape[-1]
-        return slice(chunk * K, min((chunk + 1) * K, self.x.shape[0]))
-
-    def resets_of(self, chunk: int) -> Tensor | None:
-        return None if self.reset is None else self.reset[self.steps_of(chunk)]
-
-    def active(self) -> Tensor | None:
-        """Which steps count, (T, B); None: all."""
-        if self.steps is None:
-            return None
-        return torch.arange(self.x.shape[0], device=self.steps.device).unsqueeze(1) < self.steps
-
-    def masked(self) -> Tensor:
-        """x, and zero past each sequence's end, where it may be anything."""
-        active = self.active()
-        return self.x if active is None else torch.where(active.unsqueeze(-1), self.x, 0.0)
-
-
-WEIGHTS = Run._fields.index("w")  # of the past: this and the three that follow
-
-
-class Saved(NamedTuple):
-    """What a forward returns and leaves for its backward; N is the number of layer norms in a step.
-
-    The caller may write to `hs` and to the x of the run at any time, so a state and a backward have copies of them.
-    Without a backward to come, all after `A` is None. The kernel has a layout of its own, all of it in `queries`, and
-    no copy of x, which it can tell to be another.
-    """
-
-    hs: Tensor  # (T, B, H): the caller's
-    states: Tensor  # (T, B, H): a copy; without a backward to come that of the last chunk alone
-    A: Tensor | None  # (B, H, H): the fast weights that the last chunk starts from; None: there is one chunk
-    x: Tensor | None = None  # (T, B, I): a copy
-    queries: Tensor | None = None  # (S, T, B, H): h_0 … h_{S-1}
-    normals: Tensor | None = None  # (N, T, B, H)
-    scales: Tensor | None = None  # (N, T, B, 1)
-    matrices: Tensor | None = None  # (n-2, B, H, H): the fast weights that the chunks between start from
-
-
-class Gradients(NamedTuple):
-    """Of the first tensors of a `Run`; None where it has none, or where it is not wanted."""
-
-    x: Tensor | None = None
-    C: Tensor | None = None
-    b: Tensor | None = None
-    W: Tensor | None = None
-    W_int: Tensor | None = None
-    gain: Tensor | None = None
-    shift: Tensor | None = None
-    h0: Tensor | None = None
-    A0: Tensor | None = None
-    w: Tensor | None = None
-    p: Tensor | None = None
-    left: Tensor | None = None
-    p_left: Tensor | None = None
 
 
 def _activate(v: Tensor, nonlinearity: str) -> Tensor:
@@ -164,18 +79,14 @@ def _sight(reset: Tensor | None, k: int) -> Sight:
     return Sight((seen == episode[k]).T.unsqueeze(-1), (episode[k] == 0).unsqueeze(-1))
 
 
-def _seen(where: Tensor | None, value: Tensor) -> Tensor:
-    return value if where is None else torch.where(where, value, 0.0)
-
-
 def _recall(M: Tensor, w: Tensor, A: Tensor | None, p: Tensor, sight: Sight) -> Recall:
     """From q to A(t) q, for the states so far M (B, t, H), w (B or 1, t) and p (B or 1, 1)."""
-    M = _seen(sight.states, M)
+    M = only(sight.states, M)
 
     def recall(q: Tensor) -> Tensor:
         scores = (M @ q.unsqueeze(-1)).squeeze(-1) * w  # (B, t)
         total = (scores.unsqueeze(1) @ M).squeeze(1)
-        return total if A is None else total + _seen(sight.A, p * (A @ q.unsqueeze(-1)).squeeze(-1))
+        return total if A is None else total + only(sight.A, p * (A @ q.unsqueeze(-1)).squeeze(-1))
 
     return recall
 
@@ -187,7 +98,7 @@ def _recalled(
 
     w is (B or 1, 1, K), p (B or 1, 1).
     """
-    M, M_t, w = _seen(sight.states, M.narrow(1, 0, k)), M_t.narrow(2, 0, k), w.narrow(2, 0, k)
+    M, M_t, w = only(sight.states, M.narrow(1, 0, k)), M_t.narrow(2, 0, k), w.narrow(2, 0, k)
     if sight.states is not None:
         M_t = M.transpose(1, 2)
 
@@ -196,7 +107,7 @@ def _recalled(
         if A is None:
             return total
         read = torch.bmm(A, q.unsqueeze(2)).squeeze(2)
-        return torch.addcmul(total, p, read) if sight.A is None else total + _seen(sight.A, p * read)
+        return torch.addcmul(total, p, read) if sight.A is None else total + only(sight.A, p * read)
 
     return recall
 
@@ -223,12 +134,12 @@ def _settled(
 def fold(A: Tensor | None, p_left: Tensor, M: Tensor, left: Tensor, reset: Tensor | None) -> Tensor:
     """Fast weights (B, H, H): p_left A + Σ_τ left[τ] M[τ] M[τ]ᵀ for M (B, T, H), left (B or 1, T), p_left (B or 1,)."""
     sight = _sight(reset, -1)
-    M = _seen(sight.states, M)
+    M = only(sight.states, M)
     folded = (left.unsqueeze(-1) * M).transpose(1, 2) @ M
     if A is None:
         return folded
     before = p_left[:, None, None] * A
-    return folded + (before if sight.A is None else _seen(sight.A.unsqueeze(-1), before))
+    return folded + (before if sight.A is None else only(sight.A.unsqueeze(-1), before))
 
 
 def _of(chunk: int, tensor: Tensor | None) -> Tensor:
@@ -238,7 +149,7 @@ def _of(chunk: int, tensor: Tensor | None) -> Tensor:
 
 def _transit(run: Run, t: int, h: Tensor) -> Tensor:
     """What step t makes of the hidden state before it, (B, H)."""
-    previous = h if run.keep is None else _seen(run.keep[t].unsqueeze(-1) > 0, h)
+    previous = h if run.keep is None else only(run.keep[t].unsqueeze(-1) > 0, h)
     if run.W_int is None or run.integrate is None:
         return previous @ run.W.T
     return torch.where(run.integrate[t].unsqueeze(-1) > 0, previous @ run.W_int.T, previous @ run.W.T)
@@ -249,7 +160,7 @@ def _transit_backward(run: Run, t: int, grad: Tensor) -> Tensor:
     back = grad @ run.W
     if run.W_int is not None and run.integrate is not None:
         back = torch.where(run.integrate[t].unsqueeze(-1) > 0, grad @ run.W_int, back)
-    return back if run.keep is None else _seen(run.keep[t].unsqueeze(-1) > 0, back)
+    return back if run.keep is None else only(run.keep[t].unsqueeze(-1) > 0, back)
 
 
 def step_after(
@@ -361,16 +272,6 @@ def _stacked(lists: Sequence[Sequence[Tensor]], like: Tensor, shape: tuple[int, 
     return torch.stack(tensors).view(shape) if tensors else like.new_empty(shape)
 
 
-def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
-    """Of what `forward` returns for a backward to come; (0,): nothing."""
-    (T, B, features), H = run.x.shape, run.W.shape[0]
-    S, n = dynamics.inner_steps, run.chunks
-    norms = 0 if run.gain is None else S + dynamics.normalize_start
-    last = (0,) if n == 1 else (B, H, H)
-    kept = (S, T, B, H), (norms, T, B, H), (norms, T, B, 1), (max(n - 2, 0), B, H, H)
-    return (T, B, H), (T, B, H), last, (T, B, features), *kept
-
-
 def backward(
     grad_hs: Tensor, grad_A: Tensor | None, run: Run, saved: Saved, dynamics: Dynamics, wanted: tuple[bool, ...]
 ) -> Gradients:
@@ -417,20 +318,20 @@ def backward(
         grad_M = grad_hs[steps].transpose(0, 1).clone(memory_format=torch.contiguous_format)
         if chunk < n - 1 and grad_A is not None:  # grad_A: of the fast weights after the chunk
             left, p_left, sight = _of(chunk, run.left), _of(chunk, run.p_left), _sight(reset, -1)
-            seen = _seen(sight.states, M)
+            seen = only(sight.states, M)
             pulled = seen @ (grad_A + grad_A.transpose(1, 2))
-            grad_M += _seen(sight.states, left.unsqueeze(-1) * pulled)
+            grad_M += only(sight.states, left.unsqueeze(-1) * pulled)
             grad_left[chunk] = (pulled * seen).sum(-1) / 2
             if A is not None:
-                grad_p_left[chunk] = (grad_A * _seen(None if sight.A is None else sight.A.unsqueeze(-1), A)).sum((1, 2))
+                grad_p_left[chunk] = (grad_A * only(None if sight.A is None else sight.A.unsqueeze(-1), A)).sum((1, 2))
             grad_A = p_left[:, None, None] * grad_A
             if sight.A is not None:
-                grad_A = _seen(sight.A.unsqueeze(-1), grad_A)
+                grad_A = only(sight.A.unsqueeze(-1), grad_A)
         weights, reads = _of(chunk, run.w).unsqueeze(2).unbind(1), _of(chunk, run.p).unsqueeze(2).unbind(1)
         every_grad = grad_M.unbind(1)
         for k, t in reversed(list(enumerate(range(T)[steps]))):
             sight, weight, past, past_t = _sight(reset, k), weights[k].narrow(2, 0, k), M.narrow(1, 0, k), M_t
-            past = _seen(sight.states, past)
+            past = only(sight.states, past)
             past_t = M_t.narrow(2, 0, k) if sight.states is None else past.transpose(1, 2)
             grad, grad_z = every_grad[k] + from_next, None
             for s in reversed(range(S)):
@@ -444,12 +345,12 @@ def backward(
                 if sight.states is None:
                     grad_M.narrow(1, 0, k).baddbmm_(asked, pair)
                 else:
-                    grad_M[:, :k] += _seen(sight.states, asked @ pair)
+                    grad_M[:, :k] += only(sight.states, asked @ pair)
                 grad = torch.bmm(weighted.narrow(1, 1, 1), past).squeeze(1)
                 if learned:
                     grad_w[chunk, :, k, :k] += scores.prod(1)
                 if A is not None:
-                    read = _seen(sight.A, torch.bmm(grad_v.unsqueeze(1), A).squeeze(1))
+                    read = only(sight.A, torch.bmm(grad_v.unsqueeze(1), A).squeeze(1))
                     grad = torch.addcmul(grad, reads[k], read)
                     if learned:
                         grad_p[chunk, :, k] += (read * query).sum(-1)
@@ -465,7 +366,7 @@ def backward(
             of_chunk = torch.stack([grad for each in grad_sums for grad in reversed(each[-length:])])
             asked = _of(chunk, run.p)[:, :length].T.unsqueeze(-1) * of_chunk.view(S, length, B, H)  # (S, K, B, H)
             if reset is not None:
-                asked = _seen((reset.cumsum(0) == 0).unsqueeze(-1), asked)
+                asked = only((reset.cumsum(0) == 0).unsqueeze(-1), asked)
             asked = asked.flatten(0, 1)
             read_from = asked.permute(1, 2, 0) @ queries[:, steps].flatten(0, 1).transpose(0, 1)
             grad_A = read_from if grad_A is None else grad_A + read_from
@@ -488,49 +389,3 @@ def backward(
         A0=grad_A if grad_A is not None or run.A0 is None else torch.zeros_like(run.A0),
         **sums_to_size(run, w=grad_w, p=grad_p, left=grad_left, p_left=grad_p_left),
     )
-
-
-def outer(a: Tensor, b: Tensor) -> Tensor:
-    """The sum over rows of their outer products, aᵀ b."""
-    return a.t() @ b
-
-
-def transition_gradients(
-    grad_u: Tensor,
-    keep: Tensor | None,
-    integrate: Tensor | None,
-    h0: Tensor | None,
-    first: int,
-    before: Tensor,
-    product: Callable[[Tensor, Tensor], Tensor] = outer,
-) -> tuple[Tensor, Tensor | None]:
-    """Of W and W_int, from the gradients of what went into the steps (rows, H).
-
-    The `first` rows follow h0, the others `before`; `keep` and `integrate` have a number per row, 0 or 1.
-    """
-
-    def gradient(early: Tensor, start: Tensor | None, later: Tensor, before: Tensor) -> Tensor:
-        grad = product(later, before)
-        return grad if start is None else grad + product(early, start)
-
-    if keep is not None:  # a state that is zeroed may have been NaN
-        kept = keep.reshape(-1, 1) > 0
-        h0, before = None if h0 is None else _seen(kept[:first], h0), _seen(kept[first:], before)
-    if integrate is None:
-        return gradient(grad_u[:first], h0, grad_u[first:], before), None
-    with_W_int = integrate.reshape(-1)
-    with_W = grad_u * (1 - with_W_int).unsqueeze(-1)
-    grad_W = gradient(with_W[:first], h0, with_W[first:], before)
-    if not grad_u.is_cpu:  # where looking for them would have the CPU wait
-        masked = grad_u * with_W_int.unsqueeze(-1)
-        return grad_W, gradient(masked[:first], h0, masked[first:], before)
-    # Few steps integrate, as a rule.
-    early, later = with_W_int[:first].nonzero().squeeze(1), with_W_int[first:].nonzero().squeeze(1)
-    start = None if h0 is None else h0[early]
-    return grad_W, gradient(grad_u[:first][early], start, grad_u[first:][later], before[later])
-
-
-def sums_to_size(run: Run, **grads: Tensor) -> dict[str, Tensor]:
-    """Gradients of all n chunks and B sequences, as those of what is perhaps the same for all."""
-    shapes = {name: getattr(run, name) for name in grads}
-    return {name: grads[name].sum_to_size(like.shape) for name, like in shapes.items() if like is not None}

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from .. import checks, triton
-from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 from ..equations import Dynamics
 from ..modes import PLAIN
 from ..products import product
+from ..run import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)

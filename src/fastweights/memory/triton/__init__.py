@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, saved_shapes, sums_to_size, transition_gradients
 from ..equations import EPS, Dynamics
 from ..modes import PLAIN, full_precision
+from ..run import WEIGHTS, Gradients, Run, Saved, outer, saved_shapes, sums_to_size, transition_gradients
 from ..weights import Controls, weigh
 from .tiles import tiles
 

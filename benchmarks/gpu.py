@@ -207,7 +207,11 @@ def main() -> None:
     sizes = [tuple(map(int, each.split(","))) for each in options.sizes or ()] or (QUICK if options.quick else SIZES)
     rows = []
     for B, T, H in sizes:
-        rows.append({"B": B, "T": T, "H": H, "ms": measured(device, B, T, H, options.rounds)})
+        try:
+            rows.append({"B": B, "T": T, "H": H, "ms": measured(device, B, T, H, options.rounds)})
+        except torch.OutOfMemoryError:
+            print(f"B={B}, T={T}, H={H} does not fit into the memory of this GPU, and is left out")
+            continue
         print(*as_table(rows[-1:]).splitlines()[-2:], sep="\n", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     versions = {

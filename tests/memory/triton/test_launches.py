@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fastweights import FastWeights
+from fastweights import FastWeights, FastWeightsCell
 from fastweights.memory import triton
 
 pytest.importorskip("triton", reason="the package triton is not installed")
@@ -49,6 +49,20 @@ def test_their_number_is_small_and_the_same_for_any_number_of_steps(options, sta
     assert few.count("kernel") == 2
     assert len(few) == len(many), (few, many)
     assert len(few) <= 15, few
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_single_step_is_three(started, monkeypatch):
+    monkeypatch.setattr(triton, "ON_CPU", True)
+    monkeypatch.setattr(triton, "_launch", lambda *_: None)
+    cell = FastWeightsCell(5, 8, backend="triton")
+    x, state = torch.randn(3, 5), (torch.zeros(3, 8), torch.zeros(3, 8, 8)) if started else None
+    with torch.no_grad():
+        cell(x, state)
+        with torch.profiler.profile() as profile:
+            cell(x, state)
+    roots = [event for event in profile.events() if event.cpu_parent is None]
+    assert [name for event in roots for name in launching(event)] == ["addmm", "copy_"]  # and the kernel
 
 
 def test_a_launch_more_would_be_counted():

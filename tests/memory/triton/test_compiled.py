@@ -14,19 +14,19 @@ ROOT = Path(__file__).parents[3]
 
 def table(text):
     """Each row's GPU and H, and registers, spills and shared memory of every kernel."""
-    rows = re.findall(r"^\| (\w+) \| (\d+) \| \d+ \| (.*) \|$", text, re.M)
+    rows = re.findall(r"^\| (sm_\d+|gfx\w+) \| (\d+) \| \d+ \| (.*) \|$", text, re.M)
     return {
         (gpu, int(H)): [tuple(map(int, cell.split(" / "))) for cell in cells.split(" | ")] for gpu, H, cells in rows
     }
 
 
 def test_a_part_of_the_table_is_as_published():
-    command = [sys.executable, ROOT / "benchmarks/compiled.py", "--targets", "sm_80", "gfx942", "--units", "50", "200"]
+    command = [sys.executable, ROOT / "benchmarks/compiled.py", "--targets", "sm_80", "gfx942", "--units", "50"]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     found = table(done.stdout)
-    assert set(found) == {("sm_80", 50), ("sm_80", 200), ("gfx942", 50), ("gfx942", 200)}
+    assert set(found) == {("sm_80", 50), ("gfx942", 50)}
     for cells in found.values():
         assert len(cells) == 4
         assert all(spills == 0 and shared <= 64 << 10 for _, spills, shared in cells)
@@ -51,8 +51,8 @@ def test_the_package_is_imported_without_triton():
 
 
 def test_random_forms_compile():
-    command = [sys.executable, Path(__file__).with_name("forms.py"), "--count", "4", "--gpus", "1"]
+    command = [sys.executable, Path(__file__).with_name("forms.py"), "--count", "3", "--gpus", "1"]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[0]) >= 8
+    assert int(done.stdout.split()[0]) >= 6

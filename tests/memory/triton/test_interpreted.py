@@ -118,8 +118,14 @@ def test_equals_the_equations_in_single_precision(case):
     expected = differentiated(layer, x.double(), before, wide, oracle=True)
     assume(all(tensor.isfinite().all() and tensor.abs().max() < 1e2 for tensor in expected if tensor.numel()))
     found = differentiated(layer.float(), x, state, given, oracle=False)
-    for n, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-        assert_near(ours.double(), theirs, 1e-4, n)
+    layer.backend = "torch"
+    for n, (ours, twin, theirs) in enumerate(
+        zip(found, differentiated(layer, x, state, given, oracle=False), expected, strict=True)
+    ):
+        # Some nets have gradients that cancel: there torch's own float32 is off, too.
+        scale = theirs.abs().max().clamp(min=1e-3)
+        off = ((twin - theirs).abs().max() / scale).item()
+        assert_near(ours.double(), theirs, max(1e-4, 4 * off), n)
 
 
 @settings(max_examples=max(EXAMPLES // 2, 8))
@@ -139,6 +145,26 @@ def test_equals_its_torch_twin_on_any_weights_of_the_past(data):
     for name in found._fields:
         unasked = getattr(run, name) is None or (name == "p_left" and run.steps is not None)
         if not unasked:
+            assert_near(getattr(found, name), getattr(expected, name), 1e-9, name)
+
+
+@pytest.mark.parametrize("K", [8, 4])
+@pytest.mark.parametrize("steps", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_weights_of_the_past_across_a_reset_are_not_used(K, steps, before):
+    run = random_run(8, 3, 2, 5, K, before=before, integrated=False)
+    lengths, reset = torch.tensor([8, 6, 0]) if steps else None, torch.zeros(8, 3).double()
+    reset[2, 0] = reset[3, 0] = reset[5, 1] = 1
+    if steps and K < 8:
+        run.left[0, 2], run.p_left[0, 2] = 0.0, 1.0
+    run = run._replace(steps=lengths, reset=reset)
+    dynamics, grad_A = Dynamics(2, nonlinearity="tanh"), torch.rand(3, 5, 5).double() if K < 8 else None
+    ours, theirs = triton.forward(run, dynamics, True), chunked.forward(run, dynamics, True)
+    assert_near(ours.hs, theirs.hs, 1e-9, "hs")
+    found = triton.backward(ours.hs, grad_A, run, ours, dynamics, EVERYTHING)
+    expected = chunked.backward(ours.hs, grad_A, run, theirs, dynamics, EVERYTHING)
+    for name in found._fields:
+        if getattr(run, name) is not None and not (name == "p_left" and steps):
             assert_near(getattr(found, name), getattr(expected, name), 1e-9, name)
 
 

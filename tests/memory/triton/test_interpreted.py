@@ -31,12 +31,12 @@ def _on_cpu_for_hypothesis():
         yield
 
 
-def assert_near(ours, theirs, near, name):
+def assert_near(ours, theirs, near, name, least=1e-3):
     """Relative to the largest number of the tensor."""
     assert ours.shape == theirs.shape, name
     assert ours.isfinite().all(), name
     if theirs.numel():
-        scale = max(theirs.abs().max().item(), 1e-3)
+        scale = max(theirs.abs().max().item(), least)
         assert (ours - theirs).abs().max().item() <= near * scale, name
 
 
@@ -118,14 +118,10 @@ def test_equals_the_equations_in_single_precision(case):
     expected = differentiated(layer, x.double(), before, wide, oracle=True)
     assume(all(tensor.isfinite().all() and tensor.abs().max() < 1e2 for tensor in expected if tensor.numel()))
     found = differentiated(layer.float(), x, state, given, oracle=False)
-    layer.backend = "torch"
-    for n, (ours, twin, theirs) in enumerate(
-        zip(found, differentiated(layer, x, state, given, oracle=False), expected, strict=True)
-    ):
-        # Some nets have gradients that cancel: there torch's own float32 is off, too.
-        scale = theirs.abs().max().clamp(min=1e-3)
-        off = ((twin - theirs).abs().max() / scale).item()
-        assert_near(ours.double(), theirs, max(1e-4, 4 * off), n)
+    # Gradients of λ and η are sums over everything, whose terms may cancel: a hundredth of the largest number counts.
+    least = max(theirs.abs().max().item() for theirs in expected if theirs.numel()) / 100
+    for n, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        assert_near(ours.double(), theirs, 1e-4, n, least)
 
 
 @settings(max_examples=max(EXAMPLES // 2, 8))

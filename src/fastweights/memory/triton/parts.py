@@ -83,11 +83,11 @@ def normalize_backward(grad, normal, scale, H: tl.constexpr, WIDTH: tl.constexpr
 def f(v, TANH: tl.constexpr):
     if TANH:
         small = tl.exp(-2.0 * tl.abs(v))
-        ratio = (1.0 - small) / (1.0 + small)
+        size = 1.0 - 2.0 * small / (1.0 + small)
         # Next to 0 the difference above has no digits left: tanh v = v - v³/3 + 2v⁵/15 - 17v⁷/315 …
         square = v * v
         near = v * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0 - square * (17.0 / 315.0))))
-        h = tl.where(tl.abs(v) < 0.02, near, tl.where(v < 0, -ratio, ratio))
+        h = tl.where(tl.abs(v) < 0.02, near, tl.where(v < 0, -size, size))
     else:
         h = tl.where(v <= 0, 0.0, v)  # what is not a number stays so
     return h

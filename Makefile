@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test lint build/sanitize sanitize arm malformed aliasing interrupts flips bench clean
+.PHONY: help install demo test lint build/sanitize sanitize arm malformed aliasing interrupts flips triton compiled bench clean
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
@@ -15,6 +15,8 @@ help:
 	@echo "make aliasing COUNT=20000   change tensors after a call; nothing may follow from them"
 	@echo "make interrupts COUNT=300   interrupt real commands at random moments; nothing may be lost"
 	@echo "make flips COUNT=1000       alter single bytes of a run's files; each must be noticed"
+	@echo "make triton EXAMPLES=300    the GPU kernels in Triton's interpreter, against the equations"
+	@echo "make compiled  the GPU kernels compiled for GPUs that need not be here, into docs/gpu.md"
 	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN, and of agents"
 	@echo "make clean     remove .venv and all caches"
 
@@ -71,6 +73,13 @@ interrupts: install
 
 flips: install
 	$(BIN)/python tests/flips.py --count $(or $(COUNT),1000)
+
+triton: install
+	TRITON_INTERPRET=1 EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/pytest -n 2 tests/memory/triton
+	TRITON_INTERPRET=0 $(BIN)/python tests/memory/triton/forms.py
+
+compiled: install
+	$(BIN)/python benchmarks/compiled.py --write docs/gpu.md
 
 bench: install
 	$(BIN)/python benchmarks/speed.py

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import checks
-from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
+from .. import checks, triton
 from ..equations import Dynamics
 from ..modes import PLAIN
 from ..products import product
+from ..run import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
@@ -102,7 +102,7 @@ if AVAILABLE:
 
 
 class Backend(NamedTuple):
-    """What computes the layers on CPU tensors, "kernel (…)" or "torch", and why."""
+    """What computes the layers, "kernel (…)", "triton (…)" or "torch", and why."""
 
     name: str
     reason: str
@@ -111,13 +111,14 @@ class Backend(NamedTuple):
         return f"{self.name}: {self.reason}"
 
 
-def backend() -> Backend:
-    """What `backend="auto"` means on this machine.
+def backend(device: str | torch.device = "cpu") -> Backend:
+    """What `backend="auto"` means on this machine for tensors on a device.
 
     >>> print(backend())  # doctest: +SKIP
     kernel (avx2): the best build that is here for this CPU (AVX2)
     """
-    return Backend(STATUS.name, STATUS.reason)
+    device = torch.device(device)
+    return Backend(STATUS.name, STATUS.reason) if device.type == "cpu" else Backend(*triton.status(device))
 
 
 _warned = False

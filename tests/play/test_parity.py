@@ -45,7 +45,7 @@ def test_retrieval(modules, name):
     with torch.no_grad():
         in_single = net(tokens)
         compare(found, net.double()(tokens))
-        compare(in_single.tolist(), net(tokens), within=5e-5)  # Python's own rounding, of logits up to 20, is larger
+        compare(in_single.tolist(), net(tokens), within=2e-4)  # Python's own rounding, of logits up to 20, is larger
 
 
 @pytest.mark.parametrize("name", NETS["glimpses"])
@@ -123,7 +123,11 @@ def test_the_step(modules):
         as_lists = {name: values.tolist() for name, values in signals.items()}
         cases.append({"dynamics": fixed, "slow": flat, "x": x.tolist(), "signals": as_lists})
         tensors = {name: torch.tensor(slow[name]) if name in slow else None for name in shapes}
-        memory = equations.MatrixMemory(torch.zeros(1, H, H).double(), torch.tensor(0.9, dtype=torch.float64), torch.tensor(0.02, dtype=torch.float64))
+        memory = equations.MatrixMemory(
+            torch.zeros(1, H, H).double(),
+            torch.tensor(0.9, dtype=torch.float64),
+            torch.tensor(0.02, dtype=torch.float64),
+        )
         hidden, _ = equations.run(
             torch.tensor(x).unsqueeze(1),
             torch.zeros(1, H).double(),

@@ -3,8 +3,9 @@ import { ask } from "./parts/ask.js"
 import { capacity } from "./parts/capacity.js"
 import { catchGame } from "./parts/catch.js"
 import { draw } from "./parts/draw.js"
+import { speed } from "./parts/speed.js"
 
-const PARTS = { ask, capacity, draw, catch: catchGame }
+const PARTS = { ask, capacity, draw, catch: catchGame, speed }
 
 const theme = document.getElementById("theme")
 const dark = matchMedia("(prefers-color-scheme: dark)")
@@ -16,6 +17,11 @@ function paintTheme(name) {
   theme.setAttribute("aria-label", name === "dark" ? "Light ground" : "Dark ground")
   looks()
 }
+let resized
+addEventListener("resize", () => {
+  clearTimeout(resized)
+  resized = setTimeout(looks, 150)
+})
 paintTheme(dark.matches ? "dark" : "light")
 dark.addEventListener("change", () => paintTheme(dark.matches ? "dark" : "light"))
 theme.addEventListener("click", () => paintTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"))

@@ -220,7 +220,7 @@ export async function ask(stage, equation) {
 
   function conclude({ attention }, probabilities) {
     const answer = argmax(probabilities)
-    const sure = `With ${percent(probabilities[answer])} of the probability, fast weights answer `
+    const sure = `Fast weights answer, with a probability of ${percent(probabilities[answer])}, `
     const paid = attention.at(-1) ?? []
     if (!paid.length || Math.max(...paid) < 1e-9) return [sure, el("b", {}, String(answer)), ". A was not asked, or had nothing to give back."]
     const two = Array.from(paid.keys()).sort((a, b) => paid[b] - paid[a]).slice(0, 2).sort((a, b) => a - b)

@@ -2,12 +2,12 @@
 import { BACK, FLIPPED, comeBack, disturbed, generator, overlap, randomPattern, recall, store } from "../tasks/patterns.js"
 import { paint, palette } from "../view/cells.js"
 import { Chart } from "../view/chart.js"
-import { button, calm, choice, el, onLook, percent, slider } from "../view/dom.js"
+import { button, calm, choice, el, onLook, percent, slider, whenSeen } from "../view/dom.js"
 
 const SIDES = [5, 7, 10, 12]
 const HOPFIELD = 0.15
 const USUAL = 0.9 // λ of the second curve while there is no decay above
-const RUNS = 12 // with other patterns, for a point of a curve
+const RUNS = 10 // with other patterns, for a point of a curve
 const OVER_N = [16, 25, 36, 49, 64, 81, 100, 121, 144]
 
 export function capacity(stage, equation) {
@@ -18,7 +18,9 @@ export function capacity(stage, equation) {
   let A
   let drawn // the pattern on the easel
   let asked = null // the pattern that is being got back, and the states on the way
+  let inView = false
   let measuring = 0 // how often it was begun
+  let drawCharts = () => {}
   let painting = null // the value that the pointer leaves
 
   const easel = el("canvas", { class: "cells easel", tabindex: 0, role: "img", "aria-label": "Your pattern: arrows move, space turns a pixel over" })
@@ -62,7 +64,14 @@ export function capacity(stage, equation) {
   )
   listen()
   begin(side)
-  onLook(redraw)
+  whenSeen(stage, () => {
+    inView = true
+    measure()
+  })
+  onLook(() => {
+    redraw()
+    drawCharts()
+  })
 
   function begin(chosen, filled = true) {
     side = chosen
@@ -166,6 +175,7 @@ export function capacity(stage, equation) {
 
   /** Both curves, a few points at a time, so that the page goes on answering. */
   function measure() {
+    if (!inView) return
     const mine = ++measuring
     const N = side ** 2
     const most = Math.max(6, Math.ceil(0.4 * N))
@@ -187,6 +197,7 @@ export function capacity(stage, equation) {
       sizesChart.show([rule([[0, 0], [150, HOPFIELD * 150]]), ...best], {
         x: { name: "units N (dashed: 0.15 N)", from: 0, to: 150 }, y: { name: "patterns", from: 0, to: 30 } })
     }
+    drawCharts = show
     const slice = () => {
       if (mine !== measuring) return
       const until = performance.now() + 12

@@ -10,6 +10,7 @@ const AGENTS = [
   ["irnn", "ReLU RNN", "catch-16-3-irnn"],
 ]
 const MOVES = ["left", "stay", "right"]
+const DOES = ["goes left", "stays", "goes right"]
 const KEYS = { ArrowLeft: 0, ArrowDown: 1, " ": 1, ArrowRight: 2 }
 
 export async function catchGame(stage, equation) {
@@ -106,7 +107,7 @@ export async function catchGame(stage, equation) {
       paintScreen(canvas, ball, paddle, frame, frame > VISIBLE && !ended ? 0.45 : 1)
       canvas.setAttribute("aria-label", `${AGENTS[n][1]}, frame ${frame}: ball in column ${ball + 1}, paddle in ${paddle + 1}`)
       policy.textContent = ended ? (caught ? "caught" : "missed")
-        : `${frame > VISIBLE ? "dark" : "it sees"}, goes ${MOVES[action]} (${percent(softmax(logits)[action])})`
+        : `${frame > VISIBLE ? "dark" : "it sees"}, ${DOES[action]} (${percent(softmax(logits)[action])})`
     })
     attended(position)
     if (position === SIZE - 1 && !counted) {

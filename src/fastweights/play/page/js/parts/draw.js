@@ -122,7 +122,7 @@ export async function draw(stage, equation) {
     const empty = image.every((value) => value === 0)
     const [first, second] = Array.from(probabilities.keys()).sort((a, b) => probabilities[b] - probabilities[a])
     verdict.textContent = empty ? "Nothing is drawn yet." : position < SCHEDULE.length - 1 ? `So far: ${first}`
-      : `It reads ${first}, with ${percent(probabilities[first])}; then ${second}, with ${percent(probabilities[second])}.`
+      : `It reads ${first} (${percent(probabilities[first])}), then ${second} (${percent(probabilities[second])}).`
     verdict.dataset.digit = position === SCHEDULE.length - 1 && !empty ? argmax(probabilities) : ""
   }
 

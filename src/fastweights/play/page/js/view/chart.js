@@ -1,7 +1,6 @@
 // Curves in a frame with axes, to point at: the nearest one is read out.
 import { el, svg } from "./dom.js"
 
-const [WIDTH, HEIGHT] = [640, 330]
 const FRAME = { left: 62, right: 14, top: 14, bottom: 46 }
 
 const scales = {
@@ -13,7 +12,7 @@ export class Chart {
   /** @param read  the words for a point: (curve, [x, y]) => text */
   constructor({ label, read }) {
     this.read = read
-    this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label, tabindex: 0 })
+    this.drawing = svg("svg", { class: "chart", role: "img", "aria-label": label, tabindex: 0 })
     this.note = el("p", { class: "note", "aria-live": "polite" })
     this.element = el("figure", { class: "chart-frame" }, this.drawing, this.note)
     this.drawing.addEventListener("pointermove", (event) => this.point(this.place(event)))
@@ -28,24 +27,28 @@ export class Chart {
    */
   show(curves, axes) {
     this.curves = curves
+    const width = Math.max(300, Math.min(1100, this.element.clientWidth || 600)) // so that letters have the page's size
+    const height = Math.max(250, Math.min(420, 0.55 * width))
+    Object.assign(this, { width, height })
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${height}`)
     const fit = (axis, from, to) => {
       const { to: scaled, ticks } = scales[axis.scale ?? "linear"]
       const [low, high] = [scaled(axis.from), scaled(axis.to)]
       return { at: (value) => from + ((scaled(value) - low) / (high - low)) * (to - from), ticks: ticks(axis.from, axis.to) }
     }
-    this.x = fit(axes.x, FRAME.left, WIDTH - FRAME.right)
-    this.y = fit(axes.y, HEIGHT - FRAME.bottom, FRAME.top)
+    this.x = fit(axes.x, FRAME.left, width - FRAME.right)
+    this.y = fit(axes.y, height - FRAME.bottom, FRAME.top)
     const format = (axis, value) => (axis.format ?? String)(value)
     const grid = [
       ...this.y.ticks.map((value) => {
         const at = this.y.at(value)
-        return svg("g", {}, svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: at, y2: at }),
+        return svg("g", {}, svg("line", { x1: FRAME.left, x2: width - FRAME.right, y1: at, y2: at }),
           svg("text", { x: FRAME.left - 8, y: at + 4, "text-anchor": "end" }, format(axes.y, value)))
       }),
       ...this.x.ticks.map((value) =>
-        svg("text", { x: this.x.at(value), y: HEIGHT - FRAME.bottom + 19, "text-anchor": "middle" }, format(axes.x, value)),
+        svg("text", { x: this.x.at(value), y: height - FRAME.bottom + 19, "text-anchor": "middle" }, format(axes.x, value)),
       ),
-      svg("text", { class: "axis", x: WIDTH - FRAME.right, y: HEIGHT - 6, "text-anchor": "end" }, axes.x.name),
+      svg("text", { class: "axis", x: width - FRAME.right, y: height - 6, "text-anchor": "end" }, axes.x.name),
       svg("text", { class: "axis", x: -FRAME.top, y: 14, "text-anchor": "end", transform: "rotate(-90)" }, axes.y.name),
     ]
     const inside = (value, { from, to }) => Math.min(Math.max(value, Math.min(from, to)), Math.max(from, to))
@@ -67,7 +70,7 @@ export class Chart {
 
   place(event) {
     const box = this.drawing.getBoundingClientRect()
-    return [((event.clientX - box.left) / box.width) * WIDTH, ((event.clientY - box.top) / box.height) * HEIGHT]
+    return [((event.clientX - box.left) / box.width) * this.width, ((event.clientY - box.top) / box.height) * this.height]
   }
 
   /** Find the nearest of all points. */

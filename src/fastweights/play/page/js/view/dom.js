@@ -7,7 +7,7 @@ function filled(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value)
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : value)
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined))
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
   return element
 }
 
@@ -58,7 +58,23 @@ export function choice(label, options, chosen, on) {
 }
 
 export const calm = matchMedia("(prefers-reduced-motion: reduce)")
-export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.9995 ? 0 : 1)} %`
+
+/** A share in words; what is nearly all or nearly nothing is not rounded to it. */
+export function percent(share) {
+  if (share > 0.9995 && share < 1) return "over 99.9 %"
+  if (share < 0.0005 && share > 0) return "under 0.1 %"
+  return `${(100 * share).toFixed(share > 0.0995 ? 0 : 1)} %`
+}
+
+/** Start something when an element first comes into view. */
+export function whenSeen(element, action) {
+  const observer = new IntersectionObserver((entries) => {
+    if (!entries.some(({ isIntersecting }) => isIntersecting)) return
+    observer.disconnect()
+    action()
+  })
+  observer.observe(element)
+}
 
 /** A function that is called once, at the next frame, however often it was asked for. */
 export function soon(action) {

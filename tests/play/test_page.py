@@ -248,7 +248,7 @@ def test_curves(page):
 
 
 def test_by_keys_alone(page):
-    """From the top of the page by Tab: to the string, through every control, each of which shows its focus and a name."""
+    """By Tab, from the top: to the string and through every control, each of which shows its focus and has a name."""
     seen = set()
     for _ in range(120):
         page.keyboard.press("Tab")

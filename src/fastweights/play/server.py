@@ -32,6 +32,8 @@ class Handler(BaseHTTPRequestHandler):
     """Answers with a file of the page, by its exact address; a path of the machine is never made from a request."""
 
     files: dict[str, Path]
+    protocol_version = "HTTP/1.1"  # a browser asks for many files: one connection for all
+    timeout = 30  # seconds that a silent connection is kept
     server_version = "fastweights"
     sys_version = ""
 

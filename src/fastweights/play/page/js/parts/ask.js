@@ -20,6 +20,8 @@ export async function ask(stage, equation) {
   let string = FIRST
   let question = parse(string)
   let counting = 0 // how often it was begun
+  let loudest // what is drawn in full colour
+  let drawnAt // the position that is on the page
   let runs // of both nets: what happened at each character
 
   const input = el("input", {
@@ -77,7 +79,10 @@ export async function ask(stage, equation) {
       })),
   )
   await load(20)
-  onLook(() => clock.move(clock.position))
+  onLook(() => {
+    drawnAt = -1
+    clock.move(clock.position)
+  })
 
   function card(model) {
     const canvas = el("canvas", { class: "cells memory", role: "img" })
@@ -150,6 +155,13 @@ export async function ask(stage, equation) {
 
   function run(place) {
     runs = { "fast-weights": nets["fast-weights"].run(string, changes), lstm: nets.lstm.run(string) }
+    const fast = runs["fast-weights"]
+    loudest = {
+      A: largest(fast.at(-1)?.after ?? []),
+      hidden: largest(...fast.flatMap((step) => step.hidden)),
+      c: largest(...runs.lstm.map((step) => step.c)),
+    }
+    drawnAt = -1
     strip.of(string, Object.keys(NAMES))
     clock.of(Math.max(1, string.length * phases()), place === undefined ? undefined : (place + 1) * phases() - 1)
   }
@@ -165,10 +177,17 @@ export async function ask(stage, equation) {
     const fast = runs["fast-weights"][t]
     const slow = runs.lstm[t]
     if (!fast) return say(question.wrong)
+    const written = phase === phases() - 1 ? progress : 0
+    if (position === drawnAt && progress < 1) {
+      // Between two frames of the same moment, only this moves.
+      if (written) paintMemory(fast, written)
+      else strip.fade(progress)
+      return
+    }
+    drawnAt = position
     const reading = phase > 0 && S > 0
     const inner = Math.min(Math.max(phase - 1, 0), S - 1)
     const last = position === clock.length - 1
-    const written = phase === phases() - 1 ? progress : 0
     strip.at(t, reading ? fast.attention[inner] : [], phase === inner + 1 ? progress : 1,
       last && !question.wrong ? [2 * question.place, 2 * question.place + 1] : null)
     const probabilities = [softmax(fast.logits), softmax(slow.logits)]
@@ -188,18 +207,20 @@ export async function ask(stage, equation) {
     message.textContent = wrong ?? `The digit behind ${string.at(-1)} is ${question.answer}.`
   }
 
-  function drawFast({ hidden, before, after }, phase, written, S) {
+  function drawFast(step, phase, written, S) {
     const { canvas, states, label } = cards["fast-weights"]
+    const { hidden } = step
     const H = hidden[0].length
-    const colours = palette(stage, "fast-weights")
-    const A = after.map((value, i) => written * value + (1 - written) * before[i])
-    const most = largest(runs["fast-weights"].at(-1).after)
-    paint(canvas, A, H, H, most, colours)
-    canvas.setAttribute("aria-label", `The matrix A after ${(100 * written).toFixed(0)} % of this step's writing`)
+    paintMemory(step, written)
+    canvas.setAttribute("aria-label", `The matrix A, ${H} by ${H}, ${written ? "after" : "before"} this step is written`)
     label.textContent = `A: ${H} × ${H} numbers`
-    const shown = S === 0 ? hidden : hidden.slice(0, phase === 0 ? 1 : Math.min(phase, S) + 1)
-    const scale = largest(...runs["fast-weights"].flatMap((step) => step.hidden))
-    rows(states, hidden.map((h, s) => [`h${subscript(s)}`, s < shown.length ? h : null]), scale, colours)
+    const shown = S === 0 ? 1 : phase === 0 ? 1 : Math.min(phase, S) + 1
+    rows(states, hidden.map((h, s) => [`h${subscript(s)}`, s < shown ? h : null]), loudest.hidden, palette(stage, "fast-weights"))
+  }
+
+  function paintMemory({ before, after, h }, written) {
+    const A = after.map((value, i) => written * value + (1 - written) * before[i])
+    paint(cards["fast-weights"].canvas, A, h.length, h.length, loudest.A, palette(stage, "fast-weights"))
   }
 
   function drawSlow({ h, c }, t) {
@@ -208,10 +229,10 @@ export async function ask(stage, equation) {
     const all = runs.lstm
     const values = new Float64Array(c.length * all.length)
     for (let time = 0; time <= t; time++) all[time].c.forEach((each, unit) => (values[unit * all.length + time] = each))
-    paint(canvas, values, c.length, all.length, largest(...all.map((step) => step.c)), colours)
+    paint(canvas, values, c.length, all.length, loudest.c, colours)
     canvas.setAttribute("aria-label", `The LSTM's cell c after each of ${t + 1} characters`)
     label.textContent = `c after each character: ${c.length} numbers`
-    rows(states, [["c", c], ["h", h]], largest(c, h), colours)
+    rows(states, [["c", c], ["h", h]], loudest.c, colours)
   }
 
   function highlight(terms) {

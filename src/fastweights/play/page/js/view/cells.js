@@ -5,8 +5,16 @@ function rgb(element, variable) {
   return [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16))
 }
 
+const known = new Map() // to ask for them takes time
+addEventListener("look", () => known.clear())
+
 /** What the colours are now; they change with the theme. */
 export function palette(element, model) {
+  if (!known.has(model)) known.set(model, lookUp(element, model))
+  return known.get(model)
+}
+
+function lookUp(element, model) {
   return { ground: rgb(element, "--panel"), colour: rgb(element, `--${model}`), other: rgb(element, "--quiet") }
 }
 

@@ -58,9 +58,15 @@ export class Strip {
       const [from, to] = [(place + 0.5) * TILE, (tau + 0.5) * TILE]
       const rise = ABOVE - 6 - Math.min(ABOVE - 8, 34 + 30 * Math.sqrt(place - tau))
       const path = `M${from} ${ABOVE - 3} C${from} ${rise} ${to} ${rise} ${to} ${ABOVE - 3}`
-      return [svg("path", { d: path, "stroke-width": 1 + 8 * share, opacity: visible * (0.15 + 0.85 * share) })]
+      return [svg("path", { d: path, "stroke-width": 1 + 8 * share, opacity: 0.15 + 0.85 * share })]
     })
     this.arcs.replaceChildren(...paths)
+    this.fade(visible)
+  }
+
+  /** How visible the arcs are, from 0 to 1. */
+  fade(visible) {
+    this.arcs.setAttribute("opacity", visible)
   }
 
   /** What each model answers, once it does: { digit, right } or null. */

@@ -79,10 +79,23 @@ export async function ask(stage, equation) {
       })),
   )
   await load(20)
+  if (!calm.matches) showOnce()
   onLook(() => {
     drawnAt = -1
     clock.move(clock.position)
   })
+
+  /** The string read once from its beginning, unless the visitor does something first. */
+  function showOnce() {
+    const cancel = () => clearTimeout(waiting)
+    const waiting = setTimeout(() => {
+      if (!clock.playing) {
+        clock.position = 0
+        clock.play()
+      }
+    }, 1800)
+    for (const event of ["pointerdown", "keydown"]) addEventListener(event, cancel, { once: true, capture: true })
+  }
 
   function card(model) {
     const canvas = el("canvas", { class: "cells memory", role: "img" })
@@ -231,7 +244,7 @@ export async function ask(stage, equation) {
     for (let time = 0; time <= t; time++) all[time].c.forEach((each, unit) => (values[unit * all.length + time] = each))
     paint(canvas, values, c.length, all.length, loudest.c, colours)
     canvas.setAttribute("aria-label", `The LSTM's cell c after each of ${t + 1} characters`)
-    label.textContent = `c after each character: ${c.length} numbers`
+    label.textContent = "c after each character"
     rows(states, [["c", c], ["h", h]], loudest.c, colours)
   }
 
@@ -258,7 +271,7 @@ export async function ask(stage, equation) {
     if (!paid.length || total < 1e-9) return [`Inner step ${phase} of ${S}: asks A, which is still empty.`]
     const place = argmax(paid)
     const share = ((100 * paid[place]) / total).toFixed(0)
-    return [`Inner step ${phase} of ${S}: asks A. Most of what comes back (${share} %) is the state after `,
+    return [`Inner step ${phase} of ${S}: asks A. The largest part of what comes back (${share} %) is the state after `,
       strong(place ? `${string[place - 1]}${string[place]}` : string[place]), `, ${t - place} step${t - place > 1 ? "s" : ""} ago.`]
   }
 

@@ -135,7 +135,7 @@ export async function draw(stage, equation) {
     const total = attention.reduce((sum, each) => sum + each, 0)
     if (!(total > 0)) return `Glimpse ${position + 1}: the quadrant again. It reads A, which has nothing for it.`
     const best = argmax(attention)
-    return `Glimpse ${position + 1}: the ${QUADRANTS[quadrant]} quadrant again. It reads A: most (${percent(attention[best] / total)}) comes from the ${QUADRANTS[best]} quadrant.`
+    return `Glimpse ${position + 1}: the ${QUADRANTS[quadrant]} quadrant again. It reads A: the largest part (${percent(attention[best] / total)}) comes from the ${QUADRANTS[best]} quadrant.`
   }
 
   function highlight(terms) {

@@ -296,6 +296,16 @@ def test_the_colours_are_those_of_all_figures(page):
         assert found.strip() == MODELS[model].colour
 
 
+def test_it_moves_by_itself_unless_motion_is_unwanted(browser, address):
+    for motion, moves in (("no-preference", True), ("reduce", False)):
+        page = browser.new_page(reduced_motion=motion)
+        page.goto(address)
+        page.wait_for_selector("#ask .answer:not(.silent)", state="attached")
+        page.wait_for_timeout(2500)
+        assert (page.locator("#ask .tile.later").count() > 0) == moves
+        page.close()
+
+
 def test_light_and_dark(page):
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(ground)

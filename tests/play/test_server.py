@@ -1,5 +1,6 @@
 """The server: known files alone, with a strict policy, on this machine alone."""
 
+import contextlib
 import http.client
 import signal
 import subprocess
@@ -17,10 +18,10 @@ MOST = 2_000_000  # bytes of all that is served
 
 
 def get(address, path, method="GET"):
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
-    connection.request(method, path)
-    answer = connection.getresponse()
-    return answer, answer.read()
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer, answer.read()
 
 
 def test_every_file_of_the_page(address):

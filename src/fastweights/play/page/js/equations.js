@@ -77,7 +77,14 @@ export function settle(z, memory, slow, dynamics, read) {
 }
 
 /** From h(t) to h(t+1); the memory is written in place. */
-export function step(x, h, memory, slow, dynamics, { store = 1, read = 1, wipe = false, integrate = false } = {}) {
+export function step(
+  x,
+  h,
+  memory,
+  slow,
+  dynamics,
+  { store = 1, read = 1, wipe = false, integrate = false } = {},
+) {
   if (wipe) h = h.map(() => 0)
   const z = plus(times(integrate && slow.W_int ? slow.W_int : slow.W, h), times(slow.C, x))
   const settled = settle(slow.b ? plus(z, slow.b) : z, memory, slow, dynamics, read)

@@ -24,7 +24,9 @@ addEventListener("resize", () => {
 })
 paintTheme(dark.matches ? "dark" : "light")
 dark.addEventListener("change", () => paintTheme(dark.matches ? "dark" : "light"))
-theme.addEventListener("click", () => paintTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"))
+theme.addEventListener("click", () =>
+  paintTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
+)
 
 const links = [...document.querySelectorAll("nav.parts a")]
 const seen = new IntersectionObserver(

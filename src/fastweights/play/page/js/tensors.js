@@ -13,7 +13,8 @@ export async function readTensors(content, name) {
   const header = parsed(new TextDecoder().decode(bytes.subarray(8, start)), name)
   const facts = parsed(header.__metadata__?.facts ?? "", name)
   const end = Math.max(...Object.values(header).map(({ data_offsets }) => data_offsets?.[1] ?? 0))
-  if (start + end > bytes.length) throw new BadFile(`${name} is cut off: it has ${bytes.length} of ${start + end} bytes`)
+  if (start + end > bytes.length)
+    throw new BadFile(`${name} is cut off: it has ${bytes.length} of ${start + end} bytes`)
   await check(bytes, facts.sha256, name)
   const tensors = {}
   for (const [key, { dtype, data_offsets }] of Object.entries(header)) {

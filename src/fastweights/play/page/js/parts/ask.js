@@ -1,11 +1,13 @@
 // Part 1: a string is read, and the letter at its end is answered.
+import { times } from "../equations.js"
 import { argmax, loadNet, softmax } from "../nets.js"
 import { ALPHABET, LONGEST, parse, sample } from "../tasks/retrieval.js"
 import { generator } from "../tasks/patterns.js"
+import { conclude, describe } from "./ask-words.js"
 import { Bars } from "../view/bars.js"
-import { paint, palette } from "../view/cells.js"
+import { largest, paint, palette, rows } from "../view/cells.js"
 import { Clock } from "../view/clock.js"
-import { button, calm, choice, el, onLook, percent, slider } from "../view/dom.js"
+import { button, calm, choice, el, onLook, slider } from "../view/dom.js"
 import { Hundred } from "../view/hundred.js"
 import { Strip } from "../view/strip.js"
 
@@ -25,23 +27,73 @@ export async function ask(stage, equation) {
   let runs // of both nets: what happened at each character
 
   const input = el("input", {
-    type: "text", class: "string", value: FIRST, maxlength: LONGEST + 6, spellcheck: "false", autocomplete: "off",
-    autocapitalize: "off", "aria-label": "The string that is read", "aria-describedby": "ask-message",
+    type: "text",
+    class: "string",
+    value: FIRST,
+    maxlength: LONGEST + 6,
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
+    "aria-label": "The string that is read",
+    "aria-describedby": "ask-message",
     oninput: () => typed(input.value.trim().toLowerCase()),
   })
   const message = el("p", { id: "ask-message", class: "message", "aria-live": "polite" })
   const strip = new Strip((place) => clock.scrub((place + 1) * phases() - 1))
   const caption = el("p", { class: "caption" })
   const clock = new Clock({ label: "Position in the string", rate: 4, onMove: show })
-  const pace = choice("Speed", [[2, "slow"], [4, "medium"], [9, "fast"]], 4, (rate) => {
-    clock.rate = rate
-    if (clock.playing) clock.play()
-  })
-  const units = choice("Units of both nets", [[20, "20 units"], [50, "50 units"]], 20, load)
+  const pace = choice(
+    "Speed",
+    [
+      [2, "slow"],
+      [4, "medium"],
+      [9, "fast"],
+    ],
+    4,
+    (rate) => {
+      clock.rate = rate
+      if (clock.playing) clock.play()
+    },
+  )
+  const units = choice(
+    "Units of both nets",
+    [
+      [20, "20 units"],
+      [50, "50 units"],
+    ],
+    20,
+    load,
+  )
   const sliders = {
-    decay: slider({ name: "λ", label: "how much of A stays", min: 0, max: 1, step: 0.01, value: 0.9, format: two, on: changed("decay") }),
-    rate: slider({ name: "η", label: "how strongly it is written", min: 0, max: 2, step: 0.01, value: 0.5, format: two, on: changed("rate") }),
-    inner_steps: slider({ name: "S", label: "inner steps", min: 0, max: 5, step: 1, value: 1, on: changed("inner_steps") }),
+    decay: slider({
+      name: "λ",
+      label: "how much of A stays",
+      min: 0,
+      max: 1,
+      step: 0.01,
+      value: 0.9,
+      format: two,
+      on: changed("decay"),
+    }),
+    rate: slider({
+      name: "η",
+      label: "how strongly it is written",
+      min: 0,
+      max: 2,
+      step: 0.01,
+      value: 0.5,
+      format: two,
+      on: changed("rate"),
+    }),
+    inner_steps: slider({
+      name: "S",
+      label: "inner steps",
+      min: 0,
+      max: 5,
+      step: 1,
+      value: 1,
+      on: changed("inner_steps"),
+    }),
   }
   const trained = button("As trained", () => {
     changes = {}
@@ -52,31 +104,76 @@ export async function ask(stage, equation) {
   const cards = { "fast-weights": card("fast-weights"), lstm: card("lstm") }
 
   stage.replaceChildren(
-    el("div", { class: "row ask-row" }, input,
+    el(
+      "div",
+      { class: "row ask-row" },
+      input,
       button("Random", () => choose(sample())),
       button("A hard one", hard),
-      units.element),
+      units.element,
+    ),
     message,
     strip.element,
     el("div", { class: "row" }, clock.element, pace.element),
     caption,
-    el("div", { class: "pair" },
-      el("article", { class: "card", "data-model": "fast-weights" },
+    el(
+      "div",
+      { class: "pair" },
+      el(
+        "article",
+        { class: "card", "data-model": "fast-weights" },
         cards["fast-weights"].heading,
-        el("div", { class: "inside" }, cards["fast-weights"].memory, el("div", {}, cards["fast-weights"].states,
-          el("div", { class: "sliders" }, Object.values(sliders).map(({ element }) => element), trained))),
-        cards["fast-weights"].bars.element, cards["fast-weights"].hundred.element),
-      el("article", { class: "card", "data-model": "lstm" },
+        el(
+          "div",
+          { class: "inside" },
+          cards["fast-weights"].memory,
+          el(
+            "div",
+            {},
+            cards["fast-weights"].states,
+            el(
+              "div",
+              { class: "sliders" },
+              Object.values(sliders).map(({ element }) => element),
+              trained,
+            ),
+          ),
+        ),
+        cards["fast-weights"].bars.element,
+        cards["fast-weights"].hundred.element,
+      ),
+      el(
+        "article",
+        { class: "card", "data-model": "lstm" },
         cards.lstm.heading,
-        el("div", { class: "inside" }, cards.lstm.memory, el("div", {}, cards.lstm.states,
-          el("p", { class: "quiet no-sliders" }, "The usual recurrent net, trained on the same strings. It has no A: all that it keeps of a string is in the numbers c, and every step rewrites them."))),
-        cards.lstm.bars.element, cards.lstm.hundred.element),
+        el(
+          "div",
+          { class: "inside" },
+          cards.lstm.memory,
+          el(
+            "div",
+            {},
+            cards.lstm.states,
+            el(
+              "p",
+              { class: "quiet no-sliders" },
+              "The usual recurrent net, trained on the same strings. It has no A: all that it keeps of a string is in the numbers c, and every step rewrites them.",
+            ),
+          ),
+        ),
+        cards.lstm.bars.element,
+        cards.lstm.hundred.element,
+      ),
     ),
-    el("p", { class: "quiet" }, "Each square is one of a hundred questions, filled where the net was wrong; press it to see why. ",
+    el(
+      "p",
+      { class: "quiet" },
+      "Each square is one of a hundred questions, filled where the net was wrong; press it to see why. ",
       button("Another hundred", () => {
         hundred = questions(Math.random, 100)
         count()
-      })),
+      }),
+    ),
   )
   await load(20)
   if (!calm.matches) showOnce()
@@ -94,7 +191,8 @@ export async function ask(stage, equation) {
         clock.play()
       }
     }, 1800)
-    for (const event of ["pointerdown", "keydown"]) addEventListener(event, cancel, { once: true, capture: true })
+    for (const event of ["pointerdown", "keydown"])
+      addEventListener(event, cancel, { once: true, capture: true })
   }
 
   function card(model) {
@@ -102,7 +200,9 @@ export async function ask(stage, equation) {
     const heading = el("h3", {}, el("span", { class: "swatch" }), el("span"))
     const label = el("figcaption", { class: "quiet" })
     return {
-      canvas, heading, label,
+      canvas,
+      heading,
+      label,
       memory: el("figure", {}, canvas, label),
       states: el("div", { class: "states" }),
       bars: new Bars(model, `What ${NAMES[model]} would answer`),
@@ -113,7 +213,8 @@ export async function ask(stage, equation) {
   async function load(count_) {
     const found = await Promise.all([loadNet(`retrieval-${count_}`), loadNet(`retrieval-${count_}-lstm`)])
     nets = { "fast-weights": found[0], lstm: found[1] }
-    for (const model of Object.keys(nets)) cards[model].heading.lastChild.textContent = `${NAMES[model]}, ${count_} units`
+    for (const model of Object.keys(nets))
+      cards[model].heading.lastChild.textContent = `${NAMES[model]}, ${count_} units`
     reset()
     run()
     count()
@@ -159,7 +260,8 @@ export async function ask(stage, equation) {
   function hard() {
     for (let tries = 0; tries < 3000; tries++) {
       const candidate = sample()
-      const wrong = (model) => argmax(nets[model].logits(candidate, model === "lstm" ? {} : changes)) !== parse(candidate).answer
+      const wrong = (model) =>
+        argmax(nets[model].logits(candidate, model === "lstm" ? {} : changes)) !== parse(candidate).answer
       if (wrong(tries < 1500 ? "fast-weights" : "lstm")) return choose(candidate)
     }
     message.textContent = "None of 3,000 random strings is too hard for these nets."
@@ -176,7 +278,10 @@ export async function ask(stage, equation) {
     }
     drawnAt = -1
     strip.of(string, Object.keys(NAMES))
-    clock.of(Math.max(1, string.length * phases()), place === undefined ? undefined : (place + 1) * phases() - 1)
+    clock.of(
+      Math.max(1, string.length * phases()),
+      place === undefined ? undefined : (place + 1) * phases() - 1,
+    )
   }
 
   function phases() {
@@ -201,17 +306,25 @@ export async function ask(stage, equation) {
     const reading = phase > 0 && S > 0
     const inner = Math.min(Math.max(phase - 1, 0), S - 1)
     const last = position === clock.length - 1
-    strip.at(t, reading ? fast.attention[inner] : [], phase === inner + 1 ? progress : 1,
-      last && !question.wrong ? [2 * question.place, 2 * question.place + 1] : null)
+    strip.at(
+      t,
+      reading ? fast.attention[inner] : [],
+      phase === inner + 1 ? progress : 1,
+      last && !question.wrong ? [2 * question.place, 2 * question.place + 1] : null,
+    )
     const probabilities = [softmax(fast.logits), softmax(slow.logits)]
     const answered = last && written === 1 && !question.wrong
-    strip.say(probabilities.map((each) => answered && { digit: argmax(each), right: argmax(each) === question.answer }))
+    strip.say(
+      probabilities.map(
+        (each) => answered && { digit: argmax(each), right: argmax(each) === question.answer },
+      ),
+    )
     cards["fast-weights"].bars.show(probabilities[0], question.answer)
     cards.lstm.bars.show(probabilities[1], question.answer)
     drawFast(fast, phase, written, S)
     drawSlow(slow, t)
     highlight(phase === 0 ? ["input"] : phase <= S ? ["recall", "norm"] : ["decay", "write"])
-    caption.replaceChildren(...(answered ? conclude(fast, probabilities[0]) : describe(fast, t, phase, S)))
+    caption.replaceChildren(...(answered ? conclude(string, fast, probabilities[0]) : describe(string, fast, t, phase, S)))
     say(question.wrong)
   }
 
@@ -225,10 +338,20 @@ export async function ask(stage, equation) {
     const { hidden } = step
     const H = hidden[0].length
     paintMemory(step, written)
-    canvas.setAttribute("aria-label", `The matrix A, ${H} by ${H}, ${written ? "after" : "before"} this step is written`)
+    canvas.setAttribute(
+      "aria-label",
+      `The matrix A, ${H} by ${H}, ${written ? "after" : "before"} this step is written`,
+    )
     label.textContent = `A: ${H} × ${H} numbers`
     const shown = S === 0 ? 1 : phase === 0 ? 1 : Math.min(phase, S) + 1
-    rows(states, hidden.map((h, s) => [`h${subscript(s)}`, s < shown ? h : null]), loudest.hidden, palette(stage, "fast-weights"))
+    const found = hidden.map((h, s) => [`h${subscript(s)}`, s < shown ? h : null])
+    const asking = Math.min(Math.max(phase - 1, 0), S - 1)
+    if (S > 0)
+      found.splice(asking + 1, 0, [
+        `A h${subscript(asking)}`,
+        phase > 0 ? times(step.before, hidden[asking]) : null,
+      ])
+    rows(states, found, loudest.hidden, palette(stage, "fast-weights"))
   }
 
   function paintMemory({ before, after, h }, written) {
@@ -241,38 +364,25 @@ export async function ask(stage, equation) {
     const colours = palette(stage, "lstm")
     const all = runs.lstm
     const values = new Float64Array(c.length * all.length)
-    for (let time = 0; time <= t; time++) all[time].c.forEach((each, unit) => (values[unit * all.length + time] = each))
+    for (let time = 0; time <= t; time++)
+      all[time].c.forEach((each, unit) => (values[unit * all.length + time] = each))
     paint(canvas, values, c.length, all.length, loudest.c, colours)
     canvas.setAttribute("aria-label", `The LSTM's cell c after each of ${t + 1} characters`)
     label.textContent = "c after each character"
-    rows(states, [["c", c], ["h", h]], loudest.c, colours)
+    rows(
+      states,
+      [
+        ["c", c],
+        ["h", h],
+      ],
+      loudest.c,
+      colours,
+    )
   }
 
   function highlight(terms) {
-    for (const term of equation.querySelectorAll("[data-term]")) term.classList.toggle("on", terms.includes(term.dataset.term))
-  }
-
-  function conclude({ attention }, probabilities) {
-    const answer = argmax(probabilities)
-    const sure = `Fast weights answer, with a probability of ${percent(probabilities[answer])}, `
-    const paid = attention.at(-1) ?? []
-    if (!paid.length || Math.max(...paid) < 1e-9) return [sure, el("b", {}, String(answer)), ". A was not asked, or had nothing to give back."]
-    const two = Array.from(paid.keys()).sort((a, b) => paid[b] - paid[a]).slice(0, 2).sort((a, b) => a - b)
-    const names = two.flatMap((place, i) => [i ? " and " : "", el("b", {}, string[place])])
-    return [sure, el("b", {}, String(answer)), ": what A gave back was, above all, the state after ", ...names, "."]
-  }
-
-  function describe({ character, attention }, t, phase, S) {
-    const strong = (text) => el("b", {}, text)
-    if (phase === 0) return ["Reads ", strong(character), ": from it and the state before comes h₀, with A not asked yet."]
-    if (phase > S) return ["Writes: A fades by λ, and the new state is added as an outer product, η h hᵀ."]
-    const paid = attention[phase - 1]
-    const total = paid.reduce((sum, each) => sum + each, 0)
-    if (!paid.length || total < 1e-9) return [`Inner step ${phase} of ${S}: asks A, which is still empty.`]
-    const place = argmax(paid)
-    const share = ((100 * paid[place]) / total).toFixed(0)
-    return [`Inner step ${phase} of ${S}: asks A. The largest part of what comes back (${share} %) is the state after `,
-      strong(place ? `${string[place - 1]}${string[place]}` : string[place]), `, ${t - place} step${t - place > 1 ? "s" : ""} ago.`]
+    for (const term of equation.querySelectorAll("[data-term]"))
+      term.classList.toggle("on", terms.includes(term.dataset.term))
   }
 
   function count() {
@@ -298,20 +408,3 @@ const two = (value) => value.toFixed(2)
 const questions = (random, count) => Array.from({ length: count }, () => sample(random))
 const phasesOf = (runs) => (runs["fast-weights"][0]?.attention.length ?? 0) + 2 // input, inner steps, writing
 const subscript = (digit) => String.fromCharCode(0x2080 + digit)
-
-/** What is drawn in full colour: nearly the largest, so that one loud unit does not leave all others pale. */
-function largest(...lists) {
-  const sorted = lists.flatMap((list) => Array.from(list, Math.abs)).sort((a, b) => a - b)
-  return sorted[Math.floor(0.985 * (sorted.length - 1))] || 1e-9
-}
-
-/** States as rows of cells, each with its name; null: not yet. */
-function rows(element, states, most, colours) {
-  if (element.children.length !== states.length)
-    element.replaceChildren(...states.map(([name]) => el("div", {}, el("i", {}, name), el("canvas", { class: "cells", "aria-hidden": "true" }))))
-  states.forEach(([name, values], i) => {
-    const [label, canvas] = element.children[i].children
-    label.textContent = name
-    paint(canvas, values ?? [], 1, values?.length ?? 20, most, colours)
-  })
-}

@@ -1,5 +1,15 @@
 // Part 2: patterns in a matrix of outer products; how many come back.
-import { BACK, FLIPPED, comeBack, disturbed, generator, overlap, randomPattern, recall, store } from "../tasks/patterns.js"
+import {
+  BACK,
+  FLIPPED,
+  comeBack,
+  disturbed,
+  generator,
+  overlap,
+  randomPattern,
+  recall,
+  store,
+} from "../tasks/patterns.js"
 import { paint, palette } from "../view/cells.js"
 import { Chart } from "../view/chart.js"
 import { button, calm, choice, el, onLook, percent, slider, whenSeen } from "../view/dom.js"
@@ -23,44 +33,110 @@ export function capacity(stage, equation) {
   let drawCharts = () => {}
   let painting = null // the value that the pointer leaves
 
-  const easel = el("canvas", { class: "cells easel", tabindex: 0, role: "img", "aria-label": "Your pattern: arrows move, space turns a pixel over" })
+  const easel = el("canvas", {
+    class: "cells easel",
+    tabindex: 0,
+    role: "img",
+    "aria-label": "Your pattern: arrows move, space turns a pixel over",
+  })
   const probe = el("canvas", { class: "cells easel", role: "img" })
   const matrix = el("canvas", { class: "cells memory", role: "img" })
   const shelf = el("div", { class: "shelf" })
   const key = el("span", { class: "key", "data-model": "fast-weights" }, "")
   const told = el("p", { class: "caption", "aria-live": "polite" })
-  const sizes = choice("Units", SIDES.map((each) => [each, `${each} × ${each}`]), side, (chosen) => begin(chosen))
-  const fading = slider({ name: "λ", label: "how much of A stays when a pattern is added", min: 0.5, max: 1, step: 0.01, value: 1,
+  const sizes = choice(
+    "Units",
+    SIDES.map((each) => [each, `${each} × ${each}`]),
+    side,
+    (chosen) => begin(chosen),
+  )
+  const fading = slider({
+    name: "λ",
+    label: "how much of A stays when a pattern is added",
+    min: 0.5,
+    max: 1,
+    step: 0.01,
+    value: 1,
     format: (value) => (value === 1 ? "1: no decay" : value.toFixed(2)),
     on: (value) => {
       decay = value
       rewrite()
       measure()
-    } })
-  const stored = new Chart({ label: "How many patterns come back, against how many were stored",
-    read: (curve, [x, y]) => `${curve.name}: of ${x} patterns stored, ${y.toFixed(1)} come back` })
-  const sizesChart = new Chart({ label: "How many patterns come back at best, against the number of units",
-    read: (curve, [x, y]) => `${curve.name}: ${x} units hold ${y.toFixed(1)} patterns` })
+    },
+  })
+  const stored = new Chart({
+    label: "How many patterns come back, against how many were stored",
+    read: (curve, [x, y]) => `${curve.name}: of ${x} patterns stored, ${y.toFixed(1)} come back`,
+  })
+  const sizesChart = new Chart({
+    label: "How many patterns come back at best, against the number of units",
+    read: (curve, [x, y]) => `${curve.name}: ${x} units hold ${y.toFixed(1)} patterns`,
+  })
 
   stage.replaceChildren(
     el("div", { class: "row" }, sizes.element, el("div", { class: "wide" }, fading.element)),
-    el("div", { class: "bench" },
-      el("article", { class: "card" },
-        el("h3", {}, "Your pattern"), easel,
-        el("div", { class: "row" }, button("Store it", () => add(drawn), { class: "main" }), button("Random", () => draw(randomPattern(side ** 2, random)))),
-        el("div", { class: "row" }, button("Store 5 random", () => add(...Array.from({ length: 5 }, () => randomPattern(side ** 2, random)))), button("Forget all", () => begin(side, false)))),
-      el("article", { class: "card", "data-model": "fast-weights" },
-        el("h3", {}, "A, the sum of their outer products"), matrix,
-        el("p", { class: "quiet" }, "Colour: units that go together. Grey: units that exclude each other.")),
-      el("article", { class: "card" },
-        el("h3", {}, "Got back"), probe, told)),
-    el("h3", {}, "Stored, oldest first: press one, and it is damaged and asked for"), shelf,
-    el("p", { class: "keys" }, el("span", { class: "key", "data-model": "you" }, "No decay"), key,
-      el("span", { class: "quiet" }, "dashed: all of them (left), and Hopfield’s 0.15 N (both)")),
-    el("div", { class: "pair" },
-      el("article", { class: "card" }, el("h3", {}, "How many come back, of how many stored"), stored.element),
-      el("article", { class: "card" }, el("h3", {}, "How many at best, by the number of units"), sizesChart.element)),
-    el("p", { class: "quiet" }, `Measured here, now: random patterns, of which ${percent(FLIPPED)} of the pixels are turned over before they are asked for; a pattern is back if ${percent(BACK)} of its pixels are right. Mean of ${RUNS} runs.`),
+    el(
+      "div",
+      { class: "bench" },
+      el(
+        "article",
+        { class: "card" },
+        el("h3", {}, "Your pattern"),
+        easel,
+        el(
+          "div",
+          { class: "row" },
+          button("Store it", () => add(drawn), { class: "main" }),
+          button("Random", () => draw(randomPattern(side ** 2, random))),
+        ),
+        el(
+          "div",
+          { class: "row" },
+          button("Store 5 random", () =>
+            add(...Array.from({ length: 5 }, () => randomPattern(side ** 2, random))),
+          ),
+          button("Forget all", () => begin(side, false)),
+        ),
+      ),
+      el(
+        "article",
+        { class: "card", "data-model": "fast-weights" },
+        el("h3", {}, "A, the sum of their outer products"),
+        matrix,
+        el("p", { class: "quiet" }, "Colour: units that go together. Grey: units that exclude each other."),
+      ),
+      el("article", { class: "card" }, el("h3", {}, "Got back"), probe, told),
+    ),
+    el("h3", {}, "Stored, oldest first: press one, and it is damaged and asked for"),
+    shelf,
+    el(
+      "p",
+      { class: "keys" },
+      el("span", { class: "key", "data-model": "you" }, "No decay"),
+      key,
+      el("span", { class: "quiet" }, "dashed: all of them (left), and Hopfield’s 0.15 N (both)"),
+    ),
+    el(
+      "div",
+      { class: "pair" },
+      el(
+        "article",
+        { class: "card" },
+        el("h3", {}, "How many come back, of how many stored"),
+        stored.element,
+      ),
+      el(
+        "article",
+        { class: "card" },
+        el("h3", {}, "How many at best, by the number of units"),
+        sizesChart.element,
+      ),
+    ),
+    el(
+      "p",
+      { class: "quiet" },
+      `Measured here, now: random patterns, of which ${percent(FLIPPED)} of the pixels are turned over before they are asked for; a pattern is back if ${percent(BACK)} of its pixels are right. Mean of ${RUNS} runs.`,
+    ),
   )
   listen()
   begin(side)
@@ -98,7 +174,9 @@ export function capacity(stage, equation) {
     A = new Float64Array(side ** 4)
     for (const pattern of patterns) store(A, pattern, decay)
     asked = null
-    told.textContent = patterns.length ? "Press a stored pattern." : "Nothing is stored yet: store the pattern on the left, then others."
+    told.textContent = patterns.length
+      ? "Press a stored pattern."
+      : "Nothing is stored yet: store the pattern on the left, then others."
     redraw()
   }
 
@@ -112,7 +190,8 @@ export function capacity(stage, equation) {
       if (asked !== mine) return
       redraw()
       const right = overlap(states[mine.at], target)
-      const words = mine.at === 0 ? "Damaged" : `After ${mine.at} step${mine.at > 1 ? "s" : ""} of x ← sign(A x)`
+      const words =
+        mine.at === 0 ? "Damaged" : `After ${mine.at} step${mine.at > 1 ? "s" : ""} of x ← sign(A x)`
       const end = mine.at === states.length - 1
       told.textContent = `${words}: ${percent(right)} of the pixels are right.${end ? (right >= BACK ? " It is back." : " It is lost.") : ""}`
       if (end) return
@@ -131,7 +210,15 @@ export function capacity(stage, equation) {
     paint(probe, asked ? asked.states[asked.at] : [], side, side, 1, ink)
     probe.setAttribute("aria-label", asked ? `Pattern ${asked.n + 1}, step ${asked.at}` : "Nothing asked yet")
     if (shelf.children.length !== patterns.length)
-      shelf.replaceChildren(...patterns.map((_, n) => el("button", { type: "button", "aria-label": `Stored pattern ${n + 1}`, onclick: () => ask(n) }, el("canvas", { class: "cells" }))))
+      shelf.replaceChildren(
+        ...patterns.map((_, n) =>
+          el(
+            "button",
+            { type: "button", "aria-label": `Stored pattern ${n + 1}`, onclick: () => ask(n) },
+            el("canvas", { class: "cells" }),
+          ),
+        ),
+      )
     patterns.forEach((pattern, n) => {
       shelf.children[n].setAttribute("aria-pressed", String(asked?.n === n))
       paint(shelf.children[n].firstChild, pattern, side, side, 1, ink)
@@ -142,7 +229,10 @@ export function capacity(stage, equation) {
     let cursor = 0
     const place = (event) => {
       const box = easel.getBoundingClientRect()
-      const [row, column] = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width].map((share) => Math.min(side - 1, Math.max(0, Math.floor(share * side))))
+      const [row, column] = [
+        (event.clientY - box.top) / box.height,
+        (event.clientX - box.left) / box.width,
+      ].map((share) => Math.min(side - 1, Math.max(0, Math.floor(share * side))))
       return row * side + column
     }
     easel.addEventListener("pointerdown", (event) => {
@@ -164,13 +254,17 @@ export function capacity(stage, equation) {
       else if (event.key === " ") drawn[cursor] = -drawn[cursor]
       else return
       event.preventDefault()
-      easel.setAttribute("aria-label", `Row ${Math.floor(cursor / side) + 1}, column ${(cursor % side) + 1}: ${drawn[cursor] > 0 ? "on" : "off"}; space turns it over`)
+      easel.setAttribute(
+        "aria-label",
+        `Row ${Math.floor(cursor / side) + 1}, column ${(cursor % side) + 1}: ${drawn[cursor] > 0 ? "on" : "off"}; space turns it over`,
+      )
       redraw()
     })
   }
 
   function highlight(...terms) {
-    for (const term of equation.querySelectorAll("[data-term]")) term.classList.toggle("on", terms.includes(term.dataset.term))
+    for (const term of equation.querySelectorAll("[data-term]"))
+      term.classList.toggle("on", terms.includes(term.dataset.term))
   }
 
   /** Both curves, a few points at a time, so that the page goes on answering. */
@@ -179,23 +273,58 @@ export function capacity(stage, equation) {
     const mine = ++measuring
     const N = side ** 2
     const most = Math.max(6, Math.ceil(0.4 * N))
-    const counts = Array.from({ length: most }, (_, n) => n + 1).filter((n) => n % Math.ceil(most / 24) === 0 || n === 1)
+    const counts = Array.from({ length: most }, (_, n) => n + 1).filter(
+      (n) => n % Math.ceil(most / 24) === 0 || n === 1,
+    )
     const fading = decay < 1 ? decay : USUAL
-    const kinds = [{ decay: 1, model: "you", name: "No decay" }, { decay: fading, model: "fast-weights", name: `λ = ${fading.toFixed(2)}` }]
+    const kinds = [
+      { decay: 1, model: "you", name: "No decay" },
+      { decay: fading, model: "fast-weights", name: `λ = ${fading.toFixed(2)}` },
+    ]
     key.textContent = kinds[1].name
     const curves = kinds.map((kind) => ({ ...kind, points: [] }))
     const best = kinds.map((kind) => ({ ...kind, points: [], kind: "dots" }))
     const jobs = [
-      ...counts.flatMap((count) => curves.map((curve) => () => curve.points.push([count, mean(N, count, curve.decay)]))),
-      ...OVER_N.flatMap((units) => best.map((dots) => () => dots.points.push([units, bestOf(units, dots.decay)]))),
+      ...counts.flatMap((count) =>
+        curves.map((curve) => () => curve.points.push([count, mean(N, count, curve.decay)])),
+      ),
+      ...OVER_N.flatMap((units) =>
+        best.map((dots) => () => dots.points.push([units, bestOf(units, dots.decay)])),
+      ),
     ]
     const top = Math.ceil(0.24 * N)
     const show = () => {
       const rule = (points, name) => ({ points, model: "you", kind: "rule", name })
-      stored.show([rule([[HOPFIELD * N, 0], [HOPFIELD * N, most]]), rule([[0, 0], [top, top]]), ...curves], {
-        x: { name: "stored", from: 0, to: most }, y: { name: "come back", from: 0, to: top } })
-      sizesChart.show([rule([[0, 0], [150, HOPFIELD * 150]]), ...best], {
-        x: { name: "units N (dashed: 0.15 N)", from: 0, to: 150 }, y: { name: "patterns", from: 0, to: 30 } })
+      stored.show(
+        [
+          rule([
+            [HOPFIELD * N, 0],
+            [HOPFIELD * N, most],
+          ]),
+          rule([
+            [0, 0],
+            [top, top],
+          ]),
+          ...curves,
+        ],
+        {
+          x: { name: "stored", from: 0, to: most },
+          y: { name: "come back", from: 0, to: top },
+        },
+      )
+      sizesChart.show(
+        [
+          rule([
+            [0, 0],
+            [150, HOPFIELD * 150],
+          ]),
+          ...best,
+        ],
+        {
+          x: { name: "units N (dashed: 0.15 N)", from: 0, to: 150 },
+          y: { name: "patterns", from: 0, to: 30 },
+        },
+      )
     }
     drawCharts = show
     const slice = () => {

@@ -12,13 +12,37 @@ export async function speed(stage) {
   let figure
   const shown = { models: new Set(), seed: "mean", x: "linear", y: "linear" }
 
-  const chart = new Chart({ label: "Curves of learning; arrows go along a curve and from one to the next", read })
+  const chart = new Chart({
+    label: "Curves of learning; arrows go along a curve and from one to the next",
+    read,
+  })
   const about = el("p", { class: "quiet" })
   const models = el("div", { class: "row" })
   const seeds = el("select", { "aria-label": "Seed", onchange: () => set({ seed: seeds.value }) })
-  const xScale = choice("Horizontal axis", [["linear", "x linear"], ["log", "x log"]], "linear", (x) => set({ x }))
-  const yScale = choice("Vertical axis", [["linear", "y linear"], ["log", "y log"]], "linear", (y) => set({ y }))
-  const which = choice("Figure", figures.map(({ name }, n) => [n, name]), 0, open)
+  const xScale = choice(
+    "Horizontal axis",
+    [
+      ["linear", "x linear"],
+      ["log", "x log"],
+    ],
+    "linear",
+    (x) => set({ x }),
+  )
+  const yScale = choice(
+    "Vertical axis",
+    [
+      ["linear", "y linear"],
+      ["log", "y log"],
+    ],
+    "linear",
+    (y) => set({ y }),
+  )
+  const which = choice(
+    "Figure",
+    figures.map(({ name }, n) => [n, name]),
+    0,
+    open,
+  )
 
   stage.replaceChildren(
     el("div", { class: "row" }, which.element, xScale.element, yScale.element, seeds),
@@ -33,13 +57,19 @@ export async function speed(stage) {
     figure = figures[n]
     const names = [...new Set(figure.lines.map(({ model }) => model))]
     shown.models = new Set(names)
-    models.replaceChildren(...names.map((name) => {
-      const box = el("input", { type: "checkbox", checked: true, onchange: () => {
-        if (!shown.models.delete(name)) shown.models.add(name)
-        show()
-      } })
-      return el("label", { class: "key", "data-model": name }, box, ` ${NAMES[name] ?? name}`)
-    }))
+    models.replaceChildren(
+      ...names.map((name) => {
+        const box = el("input", {
+          type: "checkbox",
+          checked: true,
+          onchange: () => {
+            if (!shown.models.delete(name)) shown.models.add(name)
+            show()
+          },
+        })
+        return el("label", { class: "key", "data-model": name }, box, ` ${NAMES[name] ?? name}`)
+      }),
+    )
     const numbers = [...new Set(figure.lines.map(({ seed }) => seed))].sort((a, b) => a - b)
     seeds.replaceChildren(
       el("option", { value: "mean" }, "all seeds and their mean"),
@@ -61,18 +91,44 @@ export async function speed(stage) {
   }
 
   function show() {
-    const lines = figure.lines.filter(({ model, seed }) => shown.models.has(model) && (shown.seed === "mean" || String(seed) === shown.seed))
-    const thin = lines.map(({ model, seed, points }) => ({ model, name: `${NAMES[model] ?? model}, seed ${seed}`, points, kind: shown.seed === "mean" ? "thin" : "line" }))
-    const thick = shown.seed !== "mean" ? [] : [...shown.models].map((model) => ({
-      model, name: `${NAMES[model] ?? model}, mean`, points: mean(lines.filter((line) => line.model === model)), kind: "line" }))
+    const lines = figure.lines.filter(
+      ({ model, seed }) => shown.models.has(model) && (shown.seed === "mean" || String(seed) === shown.seed),
+    )
+    const thin = lines.map(({ model, seed, points }) => ({
+      model,
+      name: `${NAMES[model] ?? model}, seed ${seed}`,
+      points,
+      kind: shown.seed === "mean" ? "thin" : "line",
+    }))
+    const thick =
+      shown.seed !== "mean"
+        ? []
+        : [...shown.models].map((model) => ({
+            model,
+            name: `${NAMES[model] ?? model}, mean`,
+            points: mean(lines.filter((line) => line.model === model)),
+            kind: "line",
+          }))
     const all = figure.lines.flatMap(({ points }) => points)
     const x = all.map(([value]) => value)
     const y = all.map(([, value]) => value)
     const log = shown.y === "log"
     const from = log ? Math.max(LEAST, Math.min(...y.filter((value) => value > 0))) : Math.min(0, ...y)
     chart.show([...thin, ...thick], {
-      x: { name: figure.x.name, scale: shown.x, from: shown.x === "log" ? Math.min(...x) : 0, to: Math.max(...x), format: short },
-      y: { name: figure.y.name, scale: shown.y, from, to: log ? 100 : Math.max(...y), format: (value) => String(value).replace("-", "−") },
+      x: {
+        name: figure.x.name,
+        scale: shown.x,
+        from: shown.x === "log" ? Math.min(...x) : 0,
+        to: Math.max(...x),
+        format: short,
+      },
+      y: {
+        name: figure.y.name,
+        scale: shown.y,
+        from,
+        to: log ? 100 : Math.max(...y),
+        format: (value) => String(value).replace("-", "−"),
+      },
     })
   }
 
@@ -90,4 +146,5 @@ function mean(lines) {
   })
 }
 
-const short = (value) => (value >= 1e6 ? `${value / 1e6} M` : value >= 1000 ? `${value / 1000} k` : String(value))
+const short = (value) =>
+  value >= 1e6 ? `${value / 1e6} M` : value >= 1000 ? `${value / 1000} k` : String(value)

@@ -43,7 +43,13 @@ export function centred(ink, side) {
   const scale = Math.max(bottom - top + 1, right - left + 1) / 20 // drawn pixels for one of the image
   const [height, width] = [(bottom - top + 1) / scale, (right - left + 1) / scale]
   // Placed in the middle first, then moved by its centre of mass.
-  const boxed = shrink(ink, side, scale, top - (scale * (SIZE - height)) / 2, left - (scale * (SIZE - width)) / 2)
+  const boxed = shrink(
+    ink,
+    side,
+    scale,
+    top - (scale * (SIZE - height)) / 2,
+    left - (scale * (SIZE - width)) / 2,
+  )
   let [sum, down, over] = [0, 0, 0]
   boxed.forEach((value, at) => {
     sum += value

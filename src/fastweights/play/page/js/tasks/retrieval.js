@@ -16,7 +16,8 @@ export function parse(string) {
   for (let i = 0; i < shown.length; i++) {
     const letter = LETTERS.includes(shown[i])
     if (i % 2 === 0 && !letter) return at(i, i + 1, `A letter belongs here, not “${shown[i]}”`)
-    if (i % 2 === 1 && letter) return at(i, i + 1, `A digit belongs behind “${shown[i - 1]}”, not “${shown[i]}”`)
+    if (i % 2 === 1 && letter)
+      return at(i, i + 1, `A digit belongs behind “${shown[i - 1]}”, not “${shown[i]}”`)
     if (i % 2 === 0 && shown.indexOf(shown[i]) < i) return at(i, i + 1, `“${shown[i]}” has a digit already`)
   }
   if (shown.length % 2) return at(shown.length - 1, shown.length, `“${shown.at(-1)}” has no digit yet`)
@@ -24,10 +25,16 @@ export function parse(string) {
   const rest = string.slice(shown.length)
   const query = rest.replace(/^\?{2}/, "")
   if (!rest.startsWith("??")) return at(shown.length, string.length, "Now two question marks")
-  if (!query) return at(string.length, string.length, `Now the letter to ask for: ${[...shown].filter((_, i) => i % 2 === 0).join(", ")}`)
+  if (!query)
+    return at(
+      string.length,
+      string.length,
+      `Now the letter to ask for: ${[...shown].filter((_, i) => i % 2 === 0).join(", ")}`,
+    )
   if (query.length > 1) return at(shown.length + 2, string.length, "One letter alone is asked for")
   const place = shown.indexOf(query)
-  if (place < 0 || place % 2) return at(string.length - 1, string.length, `“${query}” has no digit in this string`)
+  if (place < 0 || place % 2)
+    return at(string.length - 1, string.length, `“${query}” has no digit in this string`)
   return { answer: Number(shown[place + 1]), place: place / 2 }
 }
 

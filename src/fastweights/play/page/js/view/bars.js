@@ -5,7 +5,12 @@ export class Bars {
   constructor(model, label) {
     this.label = label
     this.bars = Array.from({ length: 10 }, (_, digit) =>
-      el("div", { class: "bar" }, el("span", { class: "fill" }), el("span", { class: "digit" }, String(digit))),
+      el(
+        "div",
+        { class: "bar" },
+        el("span", { class: "fill" }),
+        el("span", { class: "digit" }, String(digit)),
+      ),
     )
     this.element = el("div", { class: "bars", "data-model": model, role: "img" }, this.bars)
   }

@@ -1,4 +1,5 @@
 // Numbers as coloured cells on a canvas: one pixel for each, which the browser enlarges.
+import { el } from "./dom.js"
 
 function rgb(element, variable) {
   const value = getComputedStyle(element).getPropertyValue(variable).trim()
@@ -15,7 +16,11 @@ export function palette(element, model) {
 }
 
 function lookUp(element, model) {
-  return { ground: rgb(element, "--panel"), colour: rgb(element, `--${model}`), other: rgb(element, "--quiet") }
+  return {
+    ground: rgb(element, "--panel"),
+    colour: rgb(element, `--${model}`),
+    other: rgb(element, "--quiet"),
+  }
 }
 
 /**
@@ -37,4 +42,25 @@ export function paint(canvas, values, rows, columns, most, { ground, colour, oth
     image.data[4 * at + 3] = 255
   }
   context.putImageData(image, 0, 0)
+}
+
+/** What is drawn in full colour: nearly the largest, so that one loud unit does not leave all others pale. */
+export function largest(...lists) {
+  const sorted = lists.flatMap((list) => Array.from(list, Math.abs)).sort((a, b) => a - b)
+  return sorted[Math.floor(0.985 * (sorted.length - 1))] || 1e-9
+}
+
+/** States as rows of cells, each with its name; null: not yet. */
+export function rows(element, states, most, colours) {
+  if (element.children.length !== states.length)
+    element.replaceChildren(
+      ...states.map(([name]) =>
+        el("div", {}, el("i", {}, name), el("canvas", { class: "cells", "aria-hidden": "true" })),
+      ),
+    )
+  states.forEach(([name, values], i) => {
+    const [label, canvas] = element.children[i].children
+    label.textContent = name
+    paint(canvas, values ?? [], 1, values?.length ?? 20, most, colours)
+  })
 }

@@ -34,7 +34,10 @@ export class Chart {
     const fit = (axis, from, to) => {
       const { to: scaled, ticks } = scales[axis.scale ?? "linear"]
       const [low, high] = [scaled(axis.from), scaled(axis.to)]
-      return { at: (value) => from + ((scaled(value) - low) / (high - low)) * (to - from), ticks: ticks(axis.from, axis.to) }
+      return {
+        at: (value) => from + ((scaled(value) - low) / (high - low)) * (to - from),
+        ticks: ticks(axis.from, axis.to),
+      }
     }
     this.x = fit(axes.x, FRAME.left, width - FRAME.right)
     this.y = fit(axes.y, height - FRAME.bottom, FRAME.top)
@@ -42,24 +45,49 @@ export class Chart {
     const grid = [
       ...this.y.ticks.map((value) => {
         const at = this.y.at(value)
-        return svg("g", {}, svg("line", { x1: FRAME.left, x2: width - FRAME.right, y1: at, y2: at }),
-          svg("text", { x: FRAME.left - 8, y: at + 4, "text-anchor": "end" }, format(axes.y, value)))
+        return svg(
+          "g",
+          {},
+          svg("line", { x1: FRAME.left, x2: width - FRAME.right, y1: at, y2: at }),
+          svg("text", { x: FRAME.left - 8, y: at + 4, "text-anchor": "end" }, format(axes.y, value)),
+        )
       }),
       ...this.x.ticks.map((value) =>
-        svg("text", { x: this.x.at(value), y: height - FRAME.bottom + 19, "text-anchor": "middle" }, format(axes.x, value)),
+        svg(
+          "text",
+          { x: this.x.at(value), y: height - FRAME.bottom + 19, "text-anchor": "middle" },
+          format(axes.x, value),
+        ),
       ),
-      svg("text", { class: "axis", x: width - FRAME.right, y: height - 6, "text-anchor": "end" }, axes.x.name),
-      svg("text", { class: "axis", x: -FRAME.top, y: 14, "text-anchor": "end", transform: "rotate(-90)" }, axes.y.name),
+      svg(
+        "text",
+        { class: "axis", x: width - FRAME.right, y: height - 6, "text-anchor": "end" },
+        axes.x.name,
+      ),
+      svg(
+        "text",
+        { class: "axis", x: -FRAME.top, y: 14, "text-anchor": "end", transform: "rotate(-90)" },
+        axes.y.name,
+      ),
     ]
     const inside = (value, { from, to }) => Math.min(Math.max(value, Math.min(from, to)), Math.max(from, to))
-    const at = ([x, y]) => `${this.x.at(inside(x, axes.x)).toFixed(1)} ${this.y.at(inside(y, axes.y)).toFixed(1)}`
+    const at = ([x, y]) =>
+      `${this.x.at(inside(x, axes.x)).toFixed(1)} ${this.y.at(inside(y, axes.y)).toFixed(1)}`
     const lines = curves.map(({ points, model, kind = "line" }) =>
       kind === "dots"
-        ? svg("g", { class: "dots", "data-model": model }, points.map((point) => {
-            const [cx, cy] = at(point).split(" ")
-            return svg("circle", { cx, cy, r: 4 })
-          }))
-        : svg("path", { class: kind, "data-model": model, d: points.map((point, i) => `${i ? "L" : "M"}${at(point)}`).join("") }),
+        ? svg(
+            "g",
+            { class: "dots", "data-model": model },
+            points.map((point) => {
+              const [cx, cy] = at(point).split(" ")
+              return svg("circle", { cx, cy, r: 4 })
+            }),
+          )
+        : svg("path", {
+            class: kind,
+            "data-model": model,
+            d: points.map((point, i) => `${i ? "L" : "M"}${at(point)}`).join(""),
+          }),
     )
     this.at = at
     this.cursor = svg("circle", { class: "cursor", r: 6, visibility: "hidden" })
@@ -70,7 +98,10 @@ export class Chart {
 
   place(event) {
     const box = this.drawing.getBoundingClientRect()
-    return [((event.clientX - box.left) / box.width) * this.width, ((event.clientY - box.top) / box.height) * this.height]
+    return [
+      ((event.clientX - box.left) / box.width) * this.width,
+      ((event.clientY - box.top) / box.height) * this.height,
+    ]
   }
 
   /** Find the nearest of all points. */
@@ -104,7 +135,9 @@ export class Chart {
   mark(chosen) {
     this.chosen = chosen
     const paths = this.drawing.querySelectorAll("[data-model]")
-    paths.forEach((path, n) => path.classList.toggle("faint", chosen !== null && n !== chosen.n && this.curves.length > 3))
+    paths.forEach((path, n) =>
+      path.classList.toggle("faint", chosen !== null && n !== chosen.n && this.curves.length > 3),
+    )
     if (!chosen) {
       this.cursor.setAttribute("visibility", "hidden")
       this.note.textContent = ""
@@ -112,7 +145,8 @@ export class Chart {
     }
     const curve = this.curves[chosen.n]
     const [cx, cy] = this.at(curve.points[chosen.i]).split(" ")
-    for (const [name, value] of Object.entries({ cx, cy, visibility: "visible", "data-model": curve.model })) this.cursor.setAttribute(name, value)
+    for (const [name, value] of Object.entries({ cx, cy, visibility: "visible", "data-model": curve.model }))
+      this.cursor.setAttribute(name, value)
     this.note.textContent = this.read(curve, curve.points[chosen.i])
   }
 }
@@ -128,6 +162,8 @@ function linearTicks(from, to) {
 
 function logTicks(from, to) {
   const powers = Array.from({ length: 12 }, (_, n) => 10 ** (n - 4))
-  const some = powers.flatMap((power) => (to / from < 300 ? [1, 2, 5] : [1]).map((each) => Number((each * power).toPrecision(12))))
+  const some = powers.flatMap((power) =>
+    (to / from < 300 ? [1, 2, 5] : [1]).map((each) => Number((each * power).toPrecision(12))),
+  )
   return some.filter((value) => value >= from * 0.999 && value <= to * 1.001)
 }

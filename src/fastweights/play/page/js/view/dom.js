@@ -5,20 +5,23 @@ const SVG = "http://www.w3.org/2000/svg"
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value)
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : value)
+    else if (value !== false && value !== null && value !== undefined)
+      element.setAttribute(name, value === true ? "" : value)
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
   return element
 }
 
-export const el = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children)
+export const el = (tag, attributes = {}, ...children) =>
+  filled(document.createElement(tag), attributes, children)
 export const svg = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(SVG, tag), attributes, children)
 
 let count = 0
 export const newId = () => `n${++count}`
 
-export const button = (text, onclick, attributes = {}) => el("button", { type: "button", onclick, ...attributes }, text)
+export const button = (text, onclick, attributes = {}) =>
+  el("button", { type: "button", onclick, ...attributes }, text)
 
 /** A range with its name and value; `set(value)` moves it without calling back. */
 export function slider({ name, label, min, max, step, value, format = String, on }) {

@@ -8,7 +8,14 @@ export class Easel {
   /** @param onDraw  called when something was drawn */
   constructor(label, onDraw) {
     this.onDraw = onDraw
-    this.canvas = el("canvas", { class: "ink", width: SIDE, height: SIDE, tabindex: 0, role: "img", "aria-label": label })
+    this.canvas = el("canvas", {
+      class: "ink",
+      width: SIDE,
+      height: SIDE,
+      tabindex: 0,
+      role: "img",
+      "aria-label": label,
+    })
     this.context = this.canvas.getContext("2d", { willReadFrequently: true })
     Object.assign(this.context, { lineWidth: PEN, lineCap: "round", lineJoin: "round" })
     this.pen = { x: SIDE / 2, y: SIDE / 4, down: false }
@@ -56,7 +63,10 @@ export class Easel {
     }
     const place = (event) => {
       const box = canvas.getBoundingClientRect()
-      return [((event.clientX - box.left) / box.width) * SIDE, ((event.clientY - box.top) / box.height) * SIDE]
+      return [
+        ((event.clientX - box.left) / box.width) * SIDE,
+        ((event.clientY - box.top) / box.height) * SIDE,
+      ]
     }
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId)
@@ -68,7 +78,12 @@ export class Easel {
     for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (pen.down = false))
     canvas.addEventListener("keydown", (event) => {
       const step = SIDE / 16
-      const moves = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }
+      const moves = {
+        ArrowLeft: [-step, 0],
+        ArrowRight: [step, 0],
+        ArrowUp: [0, -step],
+        ArrowDown: [0, step],
+      }
       if (event.key in moves) {
         const inside = (value) => Math.max(PEN, Math.min(SIDE - PEN, value))
         const [over, down] = moves[event.key]
@@ -78,7 +93,10 @@ export class Easel {
         to(pen.x, pen.y)
       } else return
       event.preventDefault()
-      canvas.setAttribute("aria-label", `The pen is ${pen.down ? "down" : "up"}, ${Math.round((100 * pen.x) / SIDE)} % from the left, ${Math.round((100 * pen.y) / SIDE)} % from the top; arrows move it, space lowers and lifts it`)
+      canvas.setAttribute(
+        "aria-label",
+        `The pen is ${pen.down ? "down" : "up"}, ${Math.round((100 * pen.x) / SIDE)} % from the left, ${Math.round((100 * pen.y) / SIDE)} % from the top; arrows move it, space lowers and lifts it`,
+      )
     })
     canvas.addEventListener("blur", () => (pen.down = false))
   }

@@ -17,7 +17,11 @@ export class Hundred {
         onclick: () => onPick(n),
       }),
     )
-    const drawing = svg("svg", { viewBox: `0 0 ${20 * STEP - 2} ${5 * STEP - 2}`, "aria-hidden": "true" }, this.dots)
+    const drawing = svg(
+      "svg",
+      { viewBox: `0 0 ${20 * STEP - 2} ${5 * STEP - 2}`, "aria-hidden": "true" },
+      this.dots,
+    )
     this.element = el("div", { class: "hundred", "data-model": model }, this.count, drawing)
   }
 
@@ -25,7 +29,9 @@ export class Hundred {
   show(wrong) {
     const known = wrong.filter((each) => each !== undefined).length
     const count = wrong.filter(Boolean).length
-    this.dots.forEach((dot, n) => dot.setAttribute("class", wrong[n] === undefined ? "" : wrong[n] ? "wrong" : "right"))
+    this.dots.forEach((dot, n) =>
+      dot.setAttribute("class", wrong[n] === undefined ? "" : wrong[n] ? "wrong" : "right"),
+    )
     this.count.textContent = known ? `${count} of the last ${known} wrong` : "counting"
   }
 }

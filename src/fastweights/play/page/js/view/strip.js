@@ -19,7 +19,11 @@ export class Strip {
     this.tiles = Array.from(string, (character, place) =>
       svg(
         "g",
-        { class: "tile", transform: `translate(${place * TILE} ${ABOVE})`, onclick: () => this.onPick(place) },
+        {
+          class: "tile",
+          transform: `translate(${place * TILE} ${ABOVE})`,
+          onclick: () => this.onPick(place),
+        },
         svg("rect", { x: 3, y: 0, width: TILE - 6, height: TILE, rx: 9 }),
         svg("text", { x: TILE / 2, y: 38, "text-anchor": "middle" }, character),
       ),
@@ -49,7 +53,10 @@ export class Strip {
   /** The place being read, its attention to those before it (a list), and how visible the arcs are. */
   at(place, attention, visible, pair) {
     this.tiles.forEach((tile, i) => {
-      tile.setAttribute("class", `tile${i === place ? " now" : i > place ? " later" : ""}${pair?.includes(i) ? " asked" : ""}`)
+      tile.setAttribute(
+        "class",
+        `tile${i === place ? " now" : i > place ? " later" : ""}${pair?.includes(i) ? " asked" : ""}`,
+      )
     })
     const most = Math.max(...attention, 1e-9)
     const paths = attention.flatMap((value, tau) => {

@@ -19,7 +19,10 @@ PARTS = ("ask", "capacity", "draw", "catch", "speed")
 WORDS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 MILLISECONDS = 260  # for a frame of the film; the last one stays longer
 COVERAGE = Image.Quantize.MAXCOVERAGE  # no colour is lost because it is rare
-HIDDEN = "nav, header, .words, .ask-row, .message, #ask-stage > .row, #ask-stage > .quiet, .hundred, .sliders, .no-sliders { display: none }"
+HIDDEN = (
+    "nav, header, .words, .ask-row, .message, #ask-stage > .row, #ask-stage > .quiet, .hundred, .sliders, .no-sliders "
+    "{ display: none }"
+)
 ROOM = "#ask { padding: 12px 0 1px !important; border: 0 !important } .equation { margin: 0 !important }"
 PAIR = ".pair { grid-template-columns: 1fr 1fr !important } .inside { grid-template-columns: 11rem 1fr !important }"
 

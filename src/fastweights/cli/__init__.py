@@ -13,6 +13,7 @@ from .completion import completion
 from .faces import faces_import, faces_look, faces_render
 from .nets import ask, evaluate, look_glimpses, watch
 from .parse import UsageError, parse
+from .play import play
 from .reproduce import (
     report,
     reproduce_ablations,
@@ -125,6 +126,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "watch": watch,
     "evaluate": evaluate,
     "ask": ask,
+    "play": play,
     "report": report,
     "completion": completion,
 }

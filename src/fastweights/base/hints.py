@@ -3,7 +3,14 @@
 import difflib
 from collections.abc import Iterable
 
-EXTRAS = {"ray": "cluster", "trimesh": "faces", "embreex": "faces"}  # and all else: paper
+EXTRAS = {  # and all else: paper
+    "ray": "cluster",
+    "trimesh": "faces",
+    "embreex": "faces",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
+}
 
 
 def install(*modules: str) -> str:

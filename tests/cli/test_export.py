@@ -1,0 +1,90 @@
+"""`export`: files that do what the net does, elsewhere."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fastweights import pretrained
+from fastweights.base.files import BadFileError
+from fastweights.cli import export as exporting
+from fastweights.cli import run
+from fastweights.models.retrieval import RetrievalNet
+from fastweights.models.steps import Step
+from fastweights.tasks import retrieval
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "export.md"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("exported")
+    words = ["--onnx", str(folder / "retrieval.onnx"), "--safetensors", str(folder / "retrieval.safetensors")]
+    assert run(["export", "retrieval-50", *words]) == 0
+    return folder
+
+
+def test_the_page_says_how_to_run_the_program(files):
+    code = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    code = "import sys; sys.modules['torch'] = sys.modules['fastweights'] = None\n" + code  # it needs neither
+    done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["9"], done.stderr
+
+
+def test_the_program_says_what_it_is(files):
+    runtime = pytest.importorskip("onnxruntime")
+    about = runtime.InferenceSession(files / "retrieval.onnx").get_modelmeta().custom_metadata_map
+    assert about["task"] == "retrieval"
+    assert about["units"] == "50"
+    assert json.loads(about["settings"])["decay"] == 0.9
+
+
+def test_weights_are_those_of_the_net(files):
+    safetensors = pytest.importorskip("safetensors.torch")
+    net, found = pretrained("retrieval-50"), safetensors.load_file(files / "retrieval.safetensors")
+    assert found.keys() == net.state_dict().keys()
+    for name, value in net.state_dict().items():
+        assert torch.equal(found[name], value)
+
+
+def test_a_file_that_differs_is_no_success():
+    net = RetrievalNet("fast-weights", 8, characters=37, answers=10).eval()
+    x = retrieval.sample(exporting.COUNT)[0].t()
+    step = Step(net).eval()
+    assert exporting._difference(net, x, step, 8) < 1e-4
+
+    def wrong(*inputs):
+        answer, h, A = step(*inputs)
+        return answer, 1.01 * h, A
+
+    with pytest.raises(BadFileError, match="differs from the net by"):
+        exporting._difference(net, x, wrong, 8)
+
+
+def test_an_agent_is_exported(tmp_path, capsys):
+    pytest.importorskip("onnxscript")
+    assert run(["export", "catch-16-3", "--onnx", str(tmp_path / "agent.onnx")]) == 0
+    assert "on 100 inputs it differs by at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["retrieval-50"], "there must be --onnx FILE or --safetensors FILE, or both"),
+        (["retrieval-50", "--onnx", "net.pt"], "--onnx must end in .onnx, got 'net.pt'"),
+        (["retrieval-50", "--safetensors", "net"], "--safetensors must end in .safetensors, got 'net'"),
+        (["catch-16-3-lstm", "--onnx", "x.onnx"], "RUN must be a net with a core of fast weights; that of .* is lstm"),
+        (["retrieval-5", "--onnx", "x.onnx"], "RUN must be a run folder, .*did you mean retrieval-50?"),
+    ],
+)
+def test_what_cannot_be_exported(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["export", *words]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []

@@ -17,13 +17,13 @@ author = PROJECT["authors"][0]["name"]
 project_copyright = author
 release = re.search(r'^__version__ = "(.*)"', (ROOT / "src/fastweights/__init__.py").read_text(), re.MULTILINE)[1]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 default_role = "code"
 nitpicky = False
 
-myst_enable_extensions = ["dollarmath", "colon_fence", "fieldlist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 myst_url_schemes = {
     **dict.fromkeys(("http", "https", "mailto")),

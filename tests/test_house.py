@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,20 @@ def test_a_release_needs_a_tag_a_date_and_an_address(tmp_path):
     assert check(f"v{version}").stdout == f"CHANGELOG.md has no heading '## [{version}] - DATE'\n"
     changes.write_text(f"# Changelog\n\n## [{version}] - 2030-01-01\n")
     assert check(f"v{version}").stdout == f"v{version} can be released\n"
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    local = [link for link in links if not link.startswith("https:")]
+    assert len(local) > 5
+    assert [link for link in local if not (ROOT / link.partition("#")[0]).exists()] == []
+
+
+def test_on_a_package_index_the_readme_has_absolute_links():
+    about = importlib.metadata.metadata("fastweights").get_payload()
+    links = re.findall(r"\]\(([^)]+)\)", str(about))
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 def test_versions_agree():

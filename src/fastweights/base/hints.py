@@ -14,13 +14,13 @@ EXTRAS = {  # and all else: paper
 
 
 def install(*modules: str) -> str:
-    """How to get what an import did not find: the project is on no package index.
+    """How to get what an import did not find, however the package itself was installed.
 
     >>> install("tyro")
-    "in a clone of the project, pip install '.[paper]'"
+    "pip install 'fastweights[paper]'"
     """
     extras = sorted({EXTRAS.get(module.split(".")[0], "paper") for module in modules})
-    return f"in a clone of the project, pip install '.[{','.join(extras)}]'"
+    return f"pip install 'fastweights[{','.join(extras)}]'"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -6,6 +6,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import nbformat
+from myst_nb.core.read import read_myst_markdown_notebook
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -67,7 +70,19 @@ def _at_home(app, name, text):
     page = re.sub(r"(?<!!)(\[[^]]*\]\()(?:\.\./)+(results/[^)]*)\)", rf"\1results:{up}\2)", page)
     text[0] = re.sub(r"(?<!!)(\[[^]]*\]\()(?:\.\./)+((?!results/)[^)]*)\)", r"\1file:\2)", page)
 
+    if name.startswith("tutorials/"):
+        text[0] += f"\n\n*[This page as a notebook](results:../notebooks/{Path(name).name}.ipynb).*\n"
+
+
+def _notebooks(app):
+    """The tutorials as notebooks, beside the site's pages."""
+    folder = ROOT / "build" / "published" / "notebooks"
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in (HERE / "tutorials").glob("*.md"):
+        nbformat.write(read_myst_markdown_notebook(page.read_text()), folder / f"{page.stem}.ipynb")
+
 
 def setup(app):
     """Sphinx calls this."""
+    app.connect("builder-inited", _notebooks)
     app.connect("source-read", lambda app, name, text: _at_home(app, name, text))

@@ -1,6 +1,7 @@
 """`export`: files that do what the net does, elsewhere."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +36,18 @@ def test_the_page_says_how_to_run_the_program(files):
     code = "import sys; sys.modules['torch'] = sys.modules['fastweights'] = None\n" + code  # it needs neither
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["9"], done.stderr
+
+
+@pytest.mark.skipif(
+    "ONNXRUNTIME_HOME" not in os.environ, reason="ONNXRUNTIME_HOME has no release of onnxruntime for C++"
+)
+def test_the_page_says_how_to_run_the_program_in_cpp(files):
+    home = Path(os.environ["ONNXRUNTIME_HOME"])
+    (files / "ask.cpp").write_text(re.search(r"```cpp\n(.*?)```", PAGE.read_text(), re.DOTALL)[1])
+    words = ["-std=c++17", "ask.cpp", f"-I{home}/include", f"-L{home}/lib", "-lonnxruntime", f"-Wl,-rpath,{home}/lib"]
+    subprocess.run(["c++", *words, "-o", "ask"], cwd=files, check=True)
+    done = subprocess.run([files / "ask"], cwd=files, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["9"]
 
 
 def test_the_program_says_what_it_is(files):

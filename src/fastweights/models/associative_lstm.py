@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..memory import checks
+from ..memory.products import product
 
 
 class AssociativeLSTMState(NamedTuple):
@@ -178,16 +179,6 @@ def _key_rows(permutations: Tensor, K: int) -> tuple[Tensor, Tensor]:
     return r_i.flatten(), r_o.flatten()
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product, for b or its transpose contiguous.
-
-    In float32 on a CPU it is oneDNN's, which is twice as fast as that of torch.mm on AMD's CPUs with AVX-512.
-    """
-    if a.dtype == torch.float32 and a.device.type == "cpu" and b.numel() and torch.backends.mkldnn.is_available():
-        return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")  # type: ignore[no-any-return]
-    return torch.mm(a, b)
-
-
 def _by_step(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
 
@@ -233,7 +224,7 @@ def _run(
     for t in range(T):
         slot = t if keep else 0
         (g, g_f, g_i, g_o), (y, u, rows, scale, f, f_scale) = g_views[slot], y_views[slot]
-        z = _product(weight, enter[t])
+        z = product(weight, enter[t])
         torch.sigmoid(z[:G].view(1 + 2 * K, N, B), out=g)
         _bound(z[G:].view(2, 3 * K, N, B), y, scale)
         torch.mul(g_i, u, out=v)
@@ -355,12 +346,12 @@ class _Run(torch.autograd.Function):
             torch.addcmul(g, g, g, value=-1, out=slopes)
             torch.mul(dg, slopes, out=dz_gates)
             if t or need_h:
-                dh = _product(back, dz_now)
+                dh = product(back, dz_now)
         dz_all = dz.transpose(0, 1).reshape(F, T * B)
-        d_weight = _product(dz_all, entered.view(T * B, J))
+        d_weight = product(dz_all, entered.view(T * B, J))
         d_ih, d_bias, d_hh, _ = d_weight.split((D, 1, M, J - D - 1 - M), 1)
         # The transpose of the product is faster than the product of transposes.
-        dx = _product(weight_ih.t(), dz_all).t().contiguous() if need_x else None
+        dx = product(weight_ih.t(), dz_all).t().contiguous() if need_x else None
         return (
             dx.view(T, B, D) if dx is not None else None,
             dh.t() if need_h else None,

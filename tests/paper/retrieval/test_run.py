@@ -170,7 +170,7 @@ def test_a_run_of_another_task_is_refused(trained, tmp_path, capsys):
     config["settings"]["task"] = "chess"
     write_json(folder / "config.json", seal(config))
     assert inside("ask", folder, "c9??c") == 2
-    assert "is a run of 'chess', not of 'retrieval'" in capsys.readouterr().err
+    assert "must be a net of retrieval" in capsys.readouterr().err
 
 
 def test_a_full_disk_stops_it_with_one_line_and_it_goes_on_later(trained, tmp_path):

@@ -25,6 +25,7 @@ from .. import checks
 from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 from ..equations import Dynamics
 from ..modes import PLAIN
+from ..products import product
 
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
@@ -222,9 +223,7 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
 
 def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
     """A @ b in this shape, for a of two dimensions or more."""
-    product = _empty(a, *shape)
-    torch.mm(a.reshape(-1, a.shape[-1]), b, out=product.view(-1, shape[-1]))
-    return product
+    return product(a.reshape(-1, a.shape[-1]), b).view(shape)
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
@@ -233,10 +232,10 @@ def _outer(a: Tensor, b: Tensor) -> Tensor:
     if M < LEAST_ROWS or N < LANES[a.dtype]:
         return outer(a, b)
     threads = torch.get_num_threads() if rows * M * N >= WORTH_THREADS else 1
-    a, b, product = a.contiguous(), b.contiguous(), a.new_empty(M, N)
-    if _functions["outer", a.dtype](_pack_outer(rows, M, N, threads, a.data_ptr(), _address(b), product.data_ptr())):
+    a, b, sums = a.contiguous(), b.contiguous(), a.new_empty(M, N)
+    if _functions["outer", a.dtype](_pack_outer(rows, M, N, threads, a.data_ptr(), _address(b), sums.data_ptr())):
         raise MemoryError(f"not enough memory for gradients of {M} × {N} weights")
-    return product
+    return sums
 
 
 def _fuses(x: Tensor) -> bool:

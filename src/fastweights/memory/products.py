@@ -1,0 +1,21 @@
+"""Matrix products in the CPU's memory."""
+
+import torch
+from torch import Tensor
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """The product a @ b, for a and b or their transposes contiguous.
+
+    In float32 on a CPU it is oneDNN's, where torch has that: on AMD's CPUs with AVX-512 it is twice as fast as that of
+    torch.mm, and its last bits do not depend on the number of threads.
+    """
+    if (
+        a.dtype is torch.float32
+        and a.device.type == "cpu"
+        and a.numel()
+        and b.numel()
+        and torch.backends.mkldnn.is_available()
+    ):
+        return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")  # type: ignore[no-any-return]
+    return torch.mm(a, b)

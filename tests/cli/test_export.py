@@ -1,5 +1,6 @@
 """`export`: files that do what the net does, elsewhere."""
 
+import importlib
 import json
 import os
 import re
@@ -12,12 +13,13 @@ import torch
 
 from fastweights import pretrained
 from fastweights.base.files import BadFileError
-from fastweights.cli import export as exporting
 from fastweights.cli import run
+from fastweights.models.glimpses import GlimpseNet, GlimpseSignals
 from fastweights.models.retrieval import RetrievalNet
 from fastweights.models.steps import Step
 from fastweights.tasks import retrieval
 
+exporting = importlib.import_module("fastweights.cli.export")  # the name in `cli` is that of the verb
 PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "export.md"
 
 
@@ -78,6 +80,28 @@ def test_a_file_that_differs_is_no_success():
 
     with pytest.raises(BadFileError, match="differs from the net by"):
         exporting._difference(net, x, wrong, 8)
+
+
+def test_a_bad_file_does_not_stay(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(exporting, "NEAR", 0.0)
+    assert run(["export", "retrieval-50", "--safetensors", str(tmp_path / "net.safetensors")]) == 1
+    assert "it is deleted again" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_glimpses_have_a_number(tmp_path):
+    """Which says what is stored, reset, read and integrated."""
+    pytest.importorskip("onnxscript")
+    flags = [torch.rand(5) < 0.5 for _ in range(3)]
+    net = GlimpseNet("fast-weights", 8, pixels=4, signals=GlimpseSignals(*flags, torch.rand(5, 6)), classes=3).eval()
+    with torch.no_grad():
+        net.core.weight_hh_l0.uniform_(-0.5, 0.5)
+        net.core.weight_integration_l0.uniform_(-0.5, 0.5)
+    x, step = torch.rand(5, exporting.COUNT, 4), Step(net).eval()
+    written = exporting._write_onnx(step, x, {"task": "glimpses"}, tmp_path / "glimpses.onnx")
+    assert exporting._difference(net, x, written, 8) < 1e-4
+    with pytest.raises(BadFileError):
+        exporting._difference(net, x, lambda x, h, A, t: written(x, h, A, 4 - t), 8)
 
 
 def test_an_agent_is_exported(tmp_path, capsys):

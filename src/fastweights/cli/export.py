@@ -56,7 +56,11 @@ def export(run: tyro.conf.Positional[Run], *, onnx: File = None, safetensors: Fi
         facts[name] = value if isinstance(value, str) else json.dumps(value)
     for file, write in ((onnx, _write_onnx), (safetensors, _write_safetensors)):
         if file is not None:
-            far = _difference(net, x, write(step, x, facts, file), step.units)
+            try:
+                far = _difference(net, x, write(step, x, facts, file), step.units)
+            except BadFileError:
+                file.unlink()
+                raise
             print(f"written: {file} (on {COUNT} inputs it differs by at most {far:.1e} from the net)")
     return 0
 
@@ -100,7 +104,7 @@ def _facts(folder: RunFolder, step: Step, x: Tensor) -> dict[str, Any]:
 
 @torch.no_grad()
 def _difference(net: Any, x: Tensor, written: Answers, units: int) -> float:
-    """The largest, of what a file says and what the net says, whole sequences at a time. A ValueError if it is much."""
+    """The largest, of what a file says and what the net says, whole sequences at a time. An error if it is much."""
     h, A = torch.zeros(COUNT, units), torch.zeros(COUNT, units, units)
     answer = torch.empty(0)
     for t, now in enumerate(x):
@@ -115,7 +119,7 @@ def _difference(net: Any, x: Tensor, written: Answers, units: int) -> float:
     pairs = [(answer, expected), *([] if state is None else [(h, state.h[0]), (A, state.A[0])])]
     far = max(float((one - other).abs().max()) for one, other in pairs)
     if not far <= NEAR * max(1.0, *(float(other.abs().max()) for _, other in pairs)):
-        raise BadFileError(f"what was written differs from the net by {far:.1e}: it must not be used")
+        raise BadFileError(f"what was written differs from the net by {far:.1e}: it is deleted again")
     return far
 
 

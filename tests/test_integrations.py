@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
         ("hub", "huggingface_hub", (), 0.0, 1e-6),
         ("lightning_module", "lightning", (2,), 0.0, 5.0),
         ("torchrl_policy", "torchrl", (20,), 0.5, 1.0),
-        ("sb3_recurrent_ppo", "sb3_contrib", (20_000,), 0.5, 1.0),
+        ("sb3_recurrent_ppo", "sb3_contrib", (30_000,), 0.5, 1.0),
     ],
 )
 def test_it_does_what_it_promises(name, needs, arguments, least, most):

@@ -1,5 +1,6 @@
 """A3C learns, alone to the last bit, with others whatever happens to them."""
 
+import dataclasses
 import math
 import os
 import signal
@@ -42,6 +43,45 @@ def test_actions_are_drawn_by_their_probabilities():
         torch.testing.assert_close(found, logits[game].softmax(-1), atol=0.01, rtol=0)
     assert (drawn[:, 1] < 2).all()
     assert not a3c.draw(logits, torch.Generator().manual_seed(1)).view(-1, 2).equal(drawn)
+
+
+def test_a_constant_learning_rate_does_not_fall():
+    moved = {}
+    for schedule in ("linear", "constant"):
+        shared = a3c.Shared(torch.zeros(1), 1)
+        recipe = Recipe(lr=0.1, frames=100, optimizer="adam", schedule=schedule)
+        steps = []
+        for _ in range(4):
+            before = shared.weights.clone()
+            shared.change(torch.ones(1), recipe, 20, 0)
+            steps.append(float(before - shared.weights))
+        moved[schedule] = steps
+    assert moved["constant"] == pytest.approx([0.1] * 4)
+    assert moved["linear"] == pytest.approx([0.08, 0.06, 0.04, 0.02])
+
+
+def test_normalized_advantages_make_the_size_of_rewards_irrelevant():
+    """Without a value loss or an entropy bonus, rewards ten times as large give the same gradient of the policy."""
+    grads = {}
+    for normalize in (True, False):
+        for scale in (1, 10):
+            recipe = Recipe(value_coef=0.0, entropy_coef=0.0, clip=0.0, num_envs=16, rollout=3)
+            recipe = dataclasses.replace(recipe, normalize_advantage=normalize)
+            game = Remember()
+            worker = a3c.Worker(game, recipe, seed=0)
+            step = worker.games.step
+            worker.games.step = lambda moves, step=step, scale=scale: (
+                lambda found: (found[0], found[1] * scale, *found[2:])
+            )(step(moves))
+            with torch.no_grad():
+                for name, parameter in worker.net.named_parameters():
+                    if "value" in name:
+                        parameter.zero_()
+            weights = torch.nn.utils.parameters_to_vector(worker.net.parameters()).detach().clone()
+            grads[normalize, scale] = worker.play(weights)[0]
+    torch.testing.assert_close(grads[True, 1], grads[True, 10], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(10 * grads[False, 1], grads[False, 10])
+    assert grads[True, 1].norm() > 0
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])

@@ -126,6 +126,7 @@ def reproduce_catch(
     cores: tuple[Literal["irnn", "lstm", "fast-weights"], ...] = ("irnn", "lstm", "fast-weights"),
     games: tuple[Literal["16,3", "24,5"], ...] = ("16,3", "24,5"),
     seeds: MaybeCount = None,
+    asynchronous: int = 1,
     quick: bool = False,
     work: Works = HERE,
 ) -> int:
@@ -135,12 +136,15 @@ def reproduce_catch(
         cores: The recurrent cores to train.
         games: The games, each by its size and visible frames; a quick look takes the first.
         seeds: Runs per core and game; by default 10.
+        asynchronous: Workers of each run, as A3C has several; 1 is the synchronous algorithm. 4 are published, too.
         quick: Play 800,000 frames with one seed, for a quick look, which is not a result.
     """
     to = work.report(quick=quick)
     variants = [catch.variant(game) for game in (games[:1] if quick else games)]
     number = seeds if seeds is not None else 1 if quick else catch.SEEDS
-    failures = catch.reproduce(variants, cores, work.runs, work.crew, command(), seeds=number, quick=quick)
+    failures = catch.reproduce(
+        variants, cores, work.runs, work.crew, command(), seeds=number, asynchronous=asynchronous, quick=quick
+    )
     return _show(catch.report, to, "catch", failures)
 
 

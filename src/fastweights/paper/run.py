@@ -109,7 +109,9 @@ def load_config(folder: RunFolder, task: str, kind: Callable[..., C], recipe: An
     if found != task:
         raise ValueError(f"{folder.path} is a run of {found!r}, not of {task!r}")
     try:
-        of_recipe = {field.name: settings.pop(field.name) for field in dataclasses.fields(recipe)}
+        # A hyperparameter that is newer than the run has its default, which is how the run was made.
+        names = [field.name for field in dataclasses.fields(recipe) if field.name in settings]
+        of_recipe = {name: settings.pop(name) for name in names}
         return kind(**settings, training=recipe(**of_recipe))
     except (KeyError, TypeError, ValueError) as error:
         path = folder.path / "config.json"

@@ -11,7 +11,7 @@ from ..base.hints import did_you_mean
 from ..report import pages
 from ..report.statistics import rank_correlation
 from ..training import search
-from ..training.runs import without_passwords
+from ..training.runs import RunFolder, without_passwords
 from ..training.search import Plan, Sampler, parse_hyperparameter, storage_of
 from ..training.workers import Job, Workers
 from .reports import Report
@@ -38,6 +38,7 @@ class Study:
         trials: for each hyperparameter.
         seeds: of each finalist, with that of the trial.
         function: runs a trial, and gives what is minimised as "value".
+        kept: more that is published of the trial of each finalist, from its run folder.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Study:
     trials: int = TRIALS
     seeds: int = SEEDS
     function: Callable[..., dict[str, Any]] = train_on_validation
+    kept: Callable[[RunFolder], dict[str, Any]] = lambda folder: {}
 
     @property
     def plan(self) -> Plan:
@@ -97,7 +99,8 @@ def outcome(study: Study, runs: Path) -> dict[str, Any] | None:
     for value, setting in trials[:FINALISTS]:
         values = [other for other, its in again if {**its, "seed": 0} == {**setting, "seed": 0}]
         if len(values) == study.seeds - 1:
-            finalists.append({"setting": setting, "values": [value, *values]})
+            folder = RunFolder(runs / "studies" / study.name / search.name_of(setting))
+            finalists.append({"setting": setting, "values": [value, *values], **study.kept(folder)})
     finalists.sort(key=lambda each: statistics.fmean(each["values"]))
     whole = len(finalists) == min(FINALISTS, len(trials)) > 0
     selected = finalists[0]["setting"] if whole else None

@@ -4,6 +4,7 @@ Each record is one claim with its test; `holds` says whether the test shows it. 
 that they rest on: `sentences.py`.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -15,6 +16,7 @@ Record = dict[str, Any]
 LEVEL = 0.05
 SUBJECT = "fast-weights"  # what the paper's claims are about
 MARGINS = {"table1": 0.2, "table2": 0.2, "table3": 1.0}  # errors in % that differ by less are similar
+MARGIN_OF_RETURNS = 0.1
 THRESHOLDS = ("-0.5", "0", "0.5", "0.9")  # returns of agents
 
 
@@ -53,7 +55,7 @@ def of(table: str, entries: Iterable[Mapping[str, Any]]) -> list[Record]:
         samples = [Sample(f"{table}/variants", entry["variant"], "", _test_errors(entry)) for entry in variants]
         base = variants[0]["variant"]
         return comparisons(samples, "test error, %", margin=MARGINS["table1"], subject=base)
-    if all({"core", "variant", "seeds"} <= entry.keys() and "change" not in entry for entry in entries):
+    if all({"core", "variant", "seeds"} <= entry.keys() for entry in entries):
         return agents(table, entries)
     return []
 
@@ -78,20 +80,41 @@ def _test_errors(entry: Mapping[str, Any]) -> list[float]:
 def agents(table: str, entries: Sequence[Mapping[str, Any]]) -> list[Record]:
     """The records of all measures of agents: return over all frames, at the end, and how soon it was where.
 
-    A threshold that was never reached counts as reached with the last frame, so that a difference of frames may be
-    greater than it is said to be.
+    Cores are compared that learned the same game in the same way; and each core with itself: by asynchronous workers
+    and synchronously, and as selected and with each change. A threshold that was never reached counts as reached with
+    the last frame, so that a difference of frames may be greater than it is said to be.
     """
     found = []
     measures = ["auc", "greedy_return", "sampled_return", *(f"frames_to_{threshold}" for threshold in THRESHOLDS)]
     for measure in measures:
-        samples = []
+        samples, of_core = [], []
         for entry in entries:
-            group = f"{table}/{'-'.join(map(str, entry['variant']))}"
             values = [_measured(seed, measure, entry) for seed in entry["seeds"]]
-            if None not in values:
-                samples.append(Sample(group, entry["core"], "", values))
-        found += comparisons(samples, measure, higher=not measure.startswith("frames"), suffix=f"/{measure}")
+            if None in values:
+                continue
+            group = f"{table}/{'-'.join(map(str, entry['variant']))}"
+            way = _way(entry)
+            samples.append(Sample(f"{group}/{way}" if way not in USUAL else group, entry["core"], "", values))
+            of_core.append(Sample(f"{group}/{entry['core']}", way, "", values))
+        higher, suffix = not measure.startswith("frames"), f"/{measure}"
+        found += comparisons(samples, measure, higher=higher, suffix=suffix)
+        for usual in USUAL:
+            some = [sample for sample in of_core if any(s.model == usual and s.group == sample.group for s in of_core)]
+            margin = MARGIN_OF_RETURNS if higher else None
+            found += comparisons(
+                some, measure, higher=higher, margin=margin, subject=usual, suffix=suffix, others=False
+            )
     return found
+
+
+USUAL = ("synchronous", "as-selected")
+
+
+def _way(entry: Mapping[str, Any]) -> str:
+    """How an agent learned, as part of a name: "inputs U(±1)" is "inputs-U-1"."""
+    if "change" in entry:
+        return re.sub(r"[^\w.]+", "-", entry["change"]).strip("-")
+    return "synchronous" if entry.get("workers", 1) == 1 else "asynchronous"
 
 
 def _measured(seed: Mapping[str, Any], measure: str, entry: Mapping[str, Any]) -> Any:
@@ -111,6 +134,7 @@ def comparisons(
     margin: float | None = None,
     subject: str = SUBJECT,
     suffix: str = "",
+    others: bool = True,
 ) -> list[Record]:
     """A test of every two models of the same group and size.
 
@@ -122,6 +146,7 @@ def comparisons(
         higher: whether more of it is better.
         margin: within which two models are similar; None: similarity is not tested.
         suffix: of the records' names.
+        others: compare them among themselves, too.
 
     >>> samples = [Sample("t", "fast-weights", "50", [0.0, 0.1, 0.0, 0.1, 0.2]),
     ...            Sample("t", "lstm", "50", [1.0, 1.5, 1.2, 1.1, 1.6])]
@@ -131,7 +156,7 @@ def comparisons(
     """
     families: dict[tuple[str, str, bool], list[tuple[Sample, Sample]]] = defaultdict(list)
     for a, b in combinations(sorted(samples, key=lambda sample: sample.model != subject), 2):
-        if (a.group, a.size) == (b.group, b.size):
+        if (a.group, a.size) == (b.group, b.size) and (others or a.model == subject):
             families[a.group, a.size, a.model == subject].append((a, b))
     found = []
     for pairs in families.values():

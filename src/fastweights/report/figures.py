@@ -198,26 +198,6 @@ def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attenti
     return figure
 
 
-def against_frames(groups: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]) -> Figure:
-    """Return against frames: the mean over the runs of a group as a line, from the least to the greatest as a band.
-
-    Args:
-        groups: by name, the `frames` and the `return` of each run at points that they have in common.
-    """
-    figure, axes = pyplot.subplots(figsize=(WIDTH, 4.2), layout="constrained")
-    for name, runs in groups.items():
-        look = look_of(name)
-        returns = list(zip(*(run["return"] for run in runs), strict=False))  # as long as the shortest
-        frames = [each / 1e6 for each in runs[0]["frames"][: len(returns)]]
-        label = f"{look.name} ({len(runs)} {'run' if len(runs) == 1 else 'runs'})"
-        axes.plot(frames, [sum(each) / len(each) for each in returns], color=look.colour, label=label)
-        axes.fill_between(frames, [*map(min, returns)], [*map(max, returns)], color=look.colour, alpha=0.2, linewidth=0)
-    axes.set_xlabel("million frames")
-    axes.set_ylabel("return of an episode")
-    axes.grid()
-    return figure
-
-
 def confusion(matrices: Mapping[str, Sequence[Sequence[float]]], classes: Sequence[str]) -> Figure:
     """Which class (rows) was taken for which (columns), in percent of the row; two models beside each other."""
     across = min(2, len(matrices))

@@ -37,7 +37,9 @@ class Recipe:
     """How to learn."""
 
     lr: float = 1e-3
-    """Learning rate, which falls to zero along a line."""
+    """Learning rate."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """How the learning rate goes on: to zero along a line, or not at all."""
     frames: int = 4_000_000
     """Frames to play, of all workers together."""
     num_envs: int = 32
@@ -52,6 +54,8 @@ class Recipe:
     """Coefficient of the squared value error in the loss."""
     clip: float = 1.0
     """Clip the gradient to this norm; 0: never."""
+    normalize_advantage: bool = False
+    """Scale the advantages of an update to mean 0 and standard deviation 1."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """The optimiser; the workers share its statistics."""
     workers: int = 1
@@ -68,6 +72,8 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount must be from 0 to 1, got {self.discount}")
+        if self.schedule not in ("linear", "constant"):
+            raise ValueError(f"schedule must be 'linear' or 'constant', got {self.schedule!r}")
         if self.optimizer not in ("rmsprop", "adam"):
             raise ValueError(f"optimizer must be 'rmsprop' or 'adam', got {self.optimizer!r}")
 
@@ -132,7 +138,8 @@ class Shared:
         """Change the weights along a gradient. Others may be doing the same at this moment; nobody waits."""
         self.counts[worker, 0] += frames
         self.counts[worker, 1] += 1
-        updates, lr = self.updates, recipe.lr * max(0.0, 1 - self.frames / recipe.frames)
+        updates, left = self.updates, max(0.0, 1 - self.frames / recipe.frames)
+        lr = recipe.lr * (left if recipe.schedule == "linear" else 1.0)
         if recipe.optimizer == "rmsprop":
             self.squares.mul_(0.99).addcmul_(grad, grad, value=0.01)
             self.weights.addcdiv_(grad, (self.squares + 1e-5).sqrt_(), value=-lr)
@@ -200,7 +207,10 @@ class Worker:
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
         taken = log_probabilities.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
         value_error = functional.mse_loss(values, target)
-        loss = -(taken * (target - values.detach())).mean() + recipe.value_coef * value_error
+        advantage = target - values.detach()
+        if recipe.normalize_advantage:
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        loss = -(taken * advantage).mean() + recipe.value_coef * value_error
         loss = loss - recipe.entropy_coef * entropy
         net.zero_grad()
         loss.backward()

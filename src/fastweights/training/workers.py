@@ -125,7 +125,8 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                         process.join()
                 else:
                     pipe, theirs = context.Pipe()
-                    process = context.Process(target=_work, args=(theirs,), daemon=True)
+                    # Not a daemon, which could have no processes of its own, as an A3C run has; it ends with this one.
+                    process = context.Process(target=_work, args=(theirs,))
                     with interrupts.blocked():
                         process.start()
                     theirs.close()

@@ -1,6 +1,8 @@
-"""Ablations of Catch: agents with one thing changed at a time.
+"""Ablations of Catch: every core with its selected hyperparameters, and with one thing changed at a time.
 
-The base settings are those that an earlier search selected, before `agents.STEADY`.
+What is asked: which choices the order of the cores hangs on; and, where fast weights lead early and lose late, what
+limits them. A sharp policy (entropy), knowing one's own moves (the last action is shown), what is left of what was seen
+(decay): an experiment for each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,41 +18,31 @@ from ..reports import PROTOCOL, Report, commands_of
 from ..run import with_hyperparameters
 from . import learning as catch
 from . import run as agents
+from .measures import CAPTION, COLUMNS, SHORT_CAPTION, columns, curve, of_seed, short
 
 VARIANT = (16, 3)
-FRAMES, SEEDS = catch.FRAMES[VARIANT] // 2, 3
-BEFORE: dict[str, Any] = {"value_coef": 0.5}
-SELECTED: dict[str, dict[str, Any]] = {
-    "irnn": {**BEFORE, "lr": 0.005199550301032397, "entropy_coef": 0.0034702260125949527, "input_range": 0.0},
-    "lstm": {**BEFORE, "lr": 0.00159690455637715, "entropy_coef": 0.010460542170681304, "input_range": 0.0},
-    "fast-weights": {
-        **BEFORE,
-        "lr": 0.005371862843208839,
-        "entropy_coef": 0.013052887921011863,
-        "input_range": 0.3,
-        "rate": 0.5654537110058789,
-        "decay": 0.8,
-        "inner_steps": 3,
-    },
-}
-# What is changed.
+SEEDS, FIRST_SEED = 5, 60  # others than the published runs'
+BASE = "as selected"
+# What is changed, of all cores and of some.
 FOR_ALL: dict[str, dict[str, Any]] = {
-    "as selected": {},
-    "RMSProp": {"optimizer": "rmsprop"},
-    "gradients clipped at 0.1": {"clip": 0.1},
-    "value_coef 0.1": {"value_coef": 0.1},
-    "rollout of 5 steps": {"rollout": 5},
+    BASE: {},
+    "paddle starts in the centre": {"paddle_start": "centre"},
+    "sees its last action": {"last_action": True},
     "inputs U(±0.09)": {"input_range": 0.0},
     "inputs U(±0.3)": {"input_range": 0.3},
     "inputs U(±1)": {"input_range": 1.0},
-    "sees its last action": {"last_action": True},
-    "paddle starts in the centre": {"paddle_start": "centre"},
+    "inputs U(±3)": {"input_range": 3.0},
+    "entropy_coef 0.001": {"entropy_coef": 0.001},
+    "entropy_coef 0.01": {"entropy_coef": 0.01},
+    "16 environments": {"num_envs": 16},
+    "64 environments": {"num_envs": 64},
+    "RMSProp": {"optimizer": "rmsprop"},
+    "value_coef 0.5": {"value_coef": 0.5},
 }
-FOR_IRNN: dict[str, dict[str, Any]] = {
-    "as selected": {},
-    "gradients clipped at 0.1": {"clip": 0.1},
-    "value_coef 0.1": {"value_coef": 0.1},
+FOR_W: dict[str, dict[str, Any]] = {
+    "recurrent_init 0.05": {"recurrent_init": 0.05},
     "recurrent_init 0.5": {"recurrent_init": 0.5},
+    "recurrent_init 1": {"recurrent_init": 1.0},
 }
 FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "1 inner step": {"inner_steps": 1},
@@ -63,15 +55,15 @@ FOR_FAST_WEIGHTS: dict[str, dict[str, Any]] = {
     "decay 0.9": {"decay": 0.9},
     "decay 0.99": {"decay": 0.99},
     "no layer normalisation": {"layer_norm": False},
-    "recurrent_init 0.5": {"recurrent_init": 0.5},
-    "recurrent_init 1": {"recurrent_init": 1.0},
 }
-CHANGES = {"irnn": FOR_IRNN, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_FAST_WEIGHTS}
+CHANGES = {"irnn": FOR_ALL | FOR_W, "lstm": FOR_ALL, "fast-weights": FOR_ALL | FOR_W | FOR_FAST_WEIGHTS}
 
 
 def runs_of(core: str, hyperparameters: Mapping[str, Any]) -> list[agents.Catch]:
-    """One run per seed; none, if the base settings have it anyway."""
-    base = [catch.config(core, VARIANT, SELECTED[core], seed, FRAMES) for seed in range(SEEDS)]
+    """One run per seed; none, if the selected hyperparameters have it anyway."""
+    setting, frames = catch.TUNED[VARIANT, core], catch.FRAMES[VARIANT]
+    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
+    base = [catch.config(core, VARIANT, setting, seed, frames) for seed in seeds]
     changed = [with_hyperparameters(run, hyperparameters) for run in base]
     return [] if hyperparameters and changed == base else changed
 
@@ -117,7 +109,7 @@ def collect(runs: Path) -> list[dict[str, Any]]:
                         "change": change,
                         "hyperparameters": hyperparameters,
                         "frames": done[0].config["settings"]["frames"],
-                        "seeds": [catch.of_seed(run) for run in done],
+                        "seeds": [of_seed(run) | {"curve": curve(run.metrics)} for run in done],
                         "command": done[0].config["command"],
                     }
                 )
@@ -130,12 +122,10 @@ def report(to: Report) -> bool:
     if not entries:
         return False
     title = "Catch: ablations"
-    text = f"{catch.CAPTION} Each run has half of the frames of the published ones. {catch.notes(entries)}".strip()
-    header = ("core", "what is changed", *catch.MEASURES, "source")
-    rows = [
-        (name_of(entry["core"]), entry["change"], *catch.measures(entry["seeds"]), entry["source"]) for entry in entries
-    ]
-    to.show(title, *catch.short(header, rows), catch.SHORT_CAPTION)
+    text = f"{CAPTION} {catch.notes(entries)}".strip()
+    header = ("core", "what is changed", *COLUMNS, "source")
+    rows = [(name_of(entry["core"]), entry["change"], *columns(entry["seeds"]), entry["source"]) for entry in entries]
+    to.show(title, *short(header, rows), SHORT_CAPTION)
     sections = [pages.Section("Return", text, header, rows, commands=commands_of(entries))]
     to.write("catch-ablations", title, sections, entries)
     return True

@@ -1,12 +1,11 @@
 """Catch: agents with three kinds of memory that learn a game they see only the beginning of, by A3C."""
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...report import pages, style, tables
+from ...report import pages, style
 from ...tasks.catch import optimal_score, random_score
 from ...training import a3c
 from ...training.runs import RunFolder
@@ -15,8 +14,9 @@ from ..cells import finished
 from ..reports import PROTOCOL, Report, commands_of
 from ..run import with_hyperparameters
 from ..studies import FIRST_SEED as SEARCH_SEED
-from ..studies import Study
+from ..studies import Study, outcome
 from . import run as agents
+from .measures import CAPTION, COLUMNS, FALL, SHORT_CAPTION, columns, curve, mean_return, of_seed, short
 from .run import Catch, describe, train
 
 CORES = ("irnn", "lstm", "fast-weights")
@@ -34,6 +34,8 @@ FOR_ALL = (
     "clip=0.1..10.0",
     "num_envs=16,32,64",
     "input_range=0.0,0.3,1.0,3.0",
+    "normalize_advantage=false,true",
+    "schedule=constant,linear",
 )
 W = "recurrent_init=0.05,0.5,1.0"
 HYPERPARAMETERS = {
@@ -43,16 +45,29 @@ HYPERPARAMETERS = {
 }
 RUNG = a3c.WINDOWS // 4
 FINAL_SEEDS = 5
-THRESHOLDS = (0.0, 0.5, 0.9)
-POINTS = 50  # of a curve
+ASYNCHRONOUS = 4  # workers of the runs that are A3C as published; the others have one
 QUICK_FRAMES = 800_000
+
+
+def hyperparameters(variant: tuple[int, int], core: str) -> tuple[str, ...]:
+    """What is searched: as well, updates after a third of an episode, or after all of it."""
+    size = variant[0]
+    return (*HYPERPARAMETERS[core], f"rollout={(size - 1) // 3},{size - 1}")
 
 
 def study(variant: tuple[int, int], core: str) -> Study:
     """The search for the hyperparameters of a core in a variant of the game."""
     run = config(core, variant, {}, SEARCH_SEED, FRAMES[variant])
     name = f"catch/{name_of(variant, core)}"
-    return Study(name, run, HYPERPARAMETERS[core], RUNG, seeds=FINAL_SEEDS, function=train_for_return)
+    return Study(
+        name,
+        run,
+        hyperparameters(variant, core),
+        RUNG,
+        seeds=FINAL_SEEDS,
+        function=train_for_return,
+        kept=lambda folder: {"curve": curve(folder.metrics)},
+    )
 
 
 def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed: int, frames: int) -> Catch:
@@ -64,45 +79,10 @@ def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed
     return found
 
 
-def frames_to(metrics: Sequence[Mapping[str, Any]], threshold: float, over: int = 4) -> int | None:
-    """After how many frames the mean return of some windows in a row was first as high; None: never.
-
-    >>> frames_to([{"frames": 10, "return": 0.0}, {"frames": 20, "return": 1.0}], 0.5, over=2)
-    20
-    """
-    for last in range(over - 1, len(metrics)):
-        if statistics.fmean(entry["return"] for entry in metrics[last + 1 - over : last + 1]) >= threshold:
-            return int(metrics[last]["frames"])
-    return None
-
-
-def curve(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The return against frames, at so many points of a whole run: each is the mean since the one before.
-
-    >>> curve([{"frames": 10 * n, "return": n} for n in range(1, 9)])
-    {'frames': [40, 80], 'return': [2.5, 6.5]}
-    """
-    each = a3c.WINDOWS // POINTS
-    ends = range(each, len(metrics) + 1, each)
-    means = [statistics.fmean(entry["return"] for entry in metrics[end - each : end]) for end in ends]
-    return {"frames": [metrics[end - 1]["frames"] for end in ends], "return": [round(mean, 4) for mean in means]}
-
-
-def mean_return(metrics: Sequence[Mapping[str, Any]]) -> float:
-    """The mean over all measurements: high for a policy that is learned fast and does not collapse; -1 for nothing."""
-    return statistics.fmean(entry["return"] for entry in metrics) if metrics else -1.0
-
-
 def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
     """One trial of a search: its value is the negative mean return over all frames (lower is better)."""
     result = train(config, path, command, report)
     return {"value": -mean_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
-
-
-def final_return(metrics: Sequence[Mapping[str, Any]]) -> float:
-    """The mean of the last tenth of what was measured; -1 for nothing."""
-    last = metrics[-max(1, len(metrics) // 10) :]
-    return statistics.fmean(entry["return"] for entry in last) if last else -1.0
 
 
 # The selected hyperparameters of each variant and core: of the run and of its recipe.
@@ -180,11 +160,18 @@ def reproduce(
     command: str,
     *,
     seeds: int = SEEDS,
+    asynchronous: int = 1,
     quick: bool = False,
 ) -> dict[str, str]:
-    """Train each core with its selected hyperparameters, once per seed; what failed."""
+    """Train each core with its selected hyperparameters, once per seed; what failed.
+
+    Args:
+        asynchronous: workers of each run; 1: the synchronous algorithm.
+    """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if asynchronous < 1:
+        raise ValueError(f"asynchronous must be at least 1, got {asynchronous}")
     jobs = []
     for variant in variants:
         for core in cores:
@@ -192,8 +179,9 @@ def reproduce(
             if setting is None:
                 raise ValueError(f"{core} has not been searched for {variant} yet: fastweights search catch")
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-                run = config(core, variant, setting, seed, QUICK_FRAMES if quick else FRAMES[variant])
-                path = runs / experiment(quick) / name_of(variant, core) / f"seed-{seed}"
+                frames = QUICK_FRAMES if quick else FRAMES[variant]
+                run = config(core, variant, {**setting, "workers": asynchronous}, seed, frames)
+                path = folder_of(runs, variant, core, asynchronous, quick) / f"seed-{seed}"
                 jobs.append(
                     Job(f"{core} {variant} seed {seed}", train, {"config": run, "path": path, "command": command})
                 )
@@ -205,87 +193,58 @@ def experiment(quick: bool = False) -> str:
     return "catch-quick" if quick else "catch"
 
 
+def folder_of(runs: Path, variant: tuple[int, int], core: str, asynchronous: int = 1, quick: bool = False) -> Path:
+    """Where the seeds of a core are."""
+    name = name_of(variant, core) + (f"-{asynchronous}-workers" if asynchronous > 1 else "")
+    return runs / experiment(quick) / name
+
+
 def collect(runs: Path, quick: bool = False) -> list[dict[str, Any]]:
     """The cores whose runs are finished: the entries of `results/catch.json`."""
-    entries = []
-    for variant in VARIANTS:
-        for core in CORES:
-            done = finished(runs / experiment(quick) / name_of(variant, core))
-            if done:
-                entries.append(
-                    {
-                        "variant": list(variant),
-                        "core": core,
-                        "protocol": PROTOCOL,
-                        "setting": STARTING[core] if quick else TUNED[variant, core],
-                        "frames": done[0].config["settings"]["frames"],
-                        "workers": done[0].config["settings"]["workers"],
-                        "trials": 0 if quick else study(variant, core).plan.trials,
-                        "seeds": [of_seed(run) | {"curve": curve(run.metrics)} for run in done],
-                        "command": done[0].config["command"],
-                    }
-                )
-    return entries
+    return [
+        {
+            "variant": list(variant),
+            "core": core,
+            "protocol": PROTOCOL,
+            "setting": STARTING[core] if quick else TUNED[variant, core],
+            "frames": done[0].config["settings"]["frames"],
+            "workers": done[0].config["settings"]["workers"],
+            "trials": 0 if quick else study(variant, core).plan.trials,
+            "seeds": [of_seed(run) | {"curve": curve(run.metrics)} for run in done],
+            "command": done[0].config["command"],
+        }
+        for variant in VARIANTS
+        for core in CORES
+        for asynchronous in (1, ASYNCHRONOUS)
+        if (done := finished(folder_of(runs, variant, core, asynchronous, quick)))
+    ]
 
 
-def of_seed(run: RunFolder) -> dict[str, Any]:
-    """What a run came to."""
-    result, metrics = run.result or {}, run.metrics
-    found = {"seed": result["seed"], **{f"frames_to_{each:g}": frames_to(metrics, each) for each in THRESHOLDS}}
-    found |= {"final_return": final_return(metrics)}
-    found |= {"best_return": max((entry["return"] for entry in metrics), default=-1.0)}
-    return found | {name: result.get(name, -1.0) for name in ("greedy_return", "sampled_return")}
-
-
-CAPTION = (
-    "Return of 1,000 fresh episodes, +1 at best, mean ± standard deviation over seeds; "
-    "frames to a training return of 0, 0.5 and 0.9, median and range."
-)
-SHORT_CAPTION = "Greedy return of 1,000 fresh episodes, +1 at best; frames to a training return of 0.9, median."
-MEASURES = ("greedy", "sampled", "to 0", "to 0.5", "to 0.9", "seeds")
-HEADER = ("game", "core", *MEASURES, "source")
+HEADER = ("game", "core", *COLUMNS, "source")
 
 
 def rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One row of text per entry: means, and medians of the frames."""
+    """One row of text per entry."""
     return [
         (
             "{}, {}".format(*entry["variant"]),
-            style.name_of(entry["core"]),
-            *measures(entry["seeds"]),
+            style.name_of(entry["core"]) + (f" ({entry['workers']} workers)" if entry.get("workers", 1) > 1 else ""),
+            *columns(entry["seeds"]),
             entry.get("source", ""),
         )
         for entry in entries
     ]
 
 
-def measures(seeds: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What runs that differ in their seeds came to, as the columns of `MEASURES`."""
-    means = []
-    for name in ("greedy_return", "sampled_return"):
-        found = [seed[name] for seed in seeds]
-        deviation = statistics.stdev(found) if len(found) > 1 else 0.0
-        means.append(tables.spread(statistics.fmean(found), deviation, len(found)))
-    frames = [_in_thousands([seed[f"frames_to_{each:g}"] for seed in seeds]) for each in THRESHOLDS]
-    return (*means, *frames, tables.seeds_of({"seeds": seeds}))
-
-
-def short(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Any, Any]:
-    """For a terminal, where all columns with their ranges would be too wide."""
-    wide = ("sampled", "to 0", "to 0.5", "seeds" if "game" not in header else "")
-    return tables.without(wide, header, [[cell.split(" (")[0] for cell in row] for row in rows])
-
-
-def _in_thousands(frames: Sequence[int | None]) -> str:
-    """The median of the seeds, and from where to where they are; those that never got there are last.
-
-    >>> _in_thousands([5000]), _in_thousands([1000, 3000, 2000]), _in_thousands([1000, 3000, None])
-    ('5k', '2k (1k to 3k)', '3k (1k to never)')
-    """
-    found = sorted(math.inf if each is None else each for each in frames)
-    some = found[0], found[len(found) // 2], found[-1]
-    first, middle, last = ("never" if each == math.inf else f"{each / 1000:,.0f}k" for each in some)
-    return middle if first == last else f"{middle} ({first} to {last})"
+def collapses(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Of each entry: how many seeds there are, how many policies collapsed, and how many of these came back."""
+    found: list[tuple[str, ...]] = []
+    for (game, core, *_), entry in zip(rows(entries), entries, strict=True):
+        states = [seed["collapse"] for seed in entry["seeds"] if "collapse" in seed]
+        if states:
+            fallen = [state for state in states if state]
+            found.append((game, core, f"{len(states)}", f"{len(fallen)}", f"{fallen.count('back')}"))
+    return found
 
 
 def report(to: Report) -> bool:
@@ -301,10 +260,33 @@ def report(to: Report) -> bool:
     sections = [pages.Section("Return", text, HEADER, body, commands=commands_of(entries))]
     for variant in VARIANTS:
         some = [entry for entry in to.drawn(entries) if tuple(entry["variant"]) == variant]
-        groups = {entry["core"]: of_kind for entry in some if (of_kind := _curves(entry["seeds"]))}
-        sections += _figure(figures, groups, f"Training return on {variant}", variant, to)
+        for asynchronous in (1, ASYNCHRONOUS):
+            groups = {
+                entry["core"]: curves
+                for entry in some
+                if entry.get("workers", 1) == asynchronous and (curves := _curves(entry["seeds"]))
+            }
+            words = "of fresh seeds" if asynchronous == 1 else f"with {asynchronous} asynchronous workers"
+            sections += _figure(figures, groups, variant, words, "" if asynchronous == 1 else "-asynchronous", to)
+        groups = {} if to.quick else finalists(variant, to)
+        sections += _figure(figures, groups, variant, "of the search's five best trials, as in the paper", "-best", to)
+    fallen = collapses(entries)
+    if fallen:
+        words = f"Policies whose training return fell by more than {FALL:g}, and which of these were back at the end."
+        sections.append(pages.Section("Policy collapse", words, ("game", "core", "seeds", "fell", "came back"), fallen))
     to.write("catch", title, sections, entries)
     return True
+
+
+def finalists(variant: tuple[int, int], to: Report) -> dict[str, list[Mapping[str, Any]]]:
+    """The curves of the five best trials of the search for each core, of here or else as published."""
+    there = (to.published("catch-search") or {}).get("cells", {})
+    found = {}
+    for core in CORES:
+        known = outcome(study(variant, core), to.runs) or there.get(name_of(variant, core), {})
+        if curves := _curves(known.get("finalists", [])):
+            found[core] = curves
+    return found
 
 
 def notes(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -312,23 +294,32 @@ def notes(entries: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(dict.fromkeys(entry["note"] for entry in entries if "note" in entry))
 
 
-def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
-    return VARIANTS.index(tuple(entry["variant"])), CORES.index(entry["core"])
+def _place(entry: Mapping[str, Any]) -> tuple[int, int, int]:
+    return VARIANTS.index(tuple(entry["variant"])), CORES.index(entry["core"]), entry.get("workers", 1)
 
 
 def _curves(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [each["curve"] for each in found if each.get("curve", {}).get("frames")]
+    """Those of whole runs: one that diverged has no end."""
+    some = [each["curve"] for each in found if each.get("curve", {}).get("frames")]
+    longest = max((len(each["frames"]) for each in some), default=0)
+    return [each for each in some if len(each["frames"]) == longest]
 
 
 def _figure(
-    figures: Any, groups: Mapping[str, Any], heading: str, variant: tuple[int, int], to: Report
+    figures: Any, groups: Mapping[str, Any], variant: tuple[int, int], words: str, suffix: str, to: Report
 ) -> list[pages.Section]:
     if not groups:
         return []
-    figure = figures.against_frames(groups)
+    points = min(len(run["frames"]) for runs in groups.values() for run in runs)
+    frames = [each / 1e6 for each in next(iter(groups.values()))[0]["frames"][:points]]
+    returns = {core: [run["return"][:points] for run in runs] for core, runs in groups.items()}
+    labels = ("million frames", "return of an episode")
+    figure = figures.bands(returns, frames, labels, interquartile=suffix != "-best")
     size = variant[0]
-    for score, words in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
-        figure.axes[0].axhline(score, color="grey", linestyle=":" if score > 0 else "--", label=words)
-    name = f"catch-{variant[0]}-{variant[1]}.png"
+    for score, line in ((optimal_score(size), "the best player"), (random_score(size), "a random player")):
+        figure.axes[0].axhline(score, color="grey", linestyle=":" if score > 0 else "--", label=line)
+    name = f"catch-{variant[0]}-{variant[1]}{suffix}.png"
     picture = figures.save(figures.finish(figure), to.folder("catch") / name)[0]
-    return [pages.Section(heading, figure=picture)]
+    middle = "mean" if suffix == "-best" else "interquartile mean"
+    text = f"A thin line for each run; their {middle}, and its 95 % bootstrap interval."
+    return [pages.Section(f"Training return on {variant}, {words}", text, figure=picture)]

@@ -43,7 +43,7 @@ class Net(nn.Module):
 
     def forward(self, screens, state, reset):
         outputs = []
-        for screen, fresh in zip(screens, reset, strict=True):
+        for screen, fresh in zip(screens, reset.to(screens.device), strict=True):
             state = None if state is None else state.masked_fill(fresh.unsqueeze(-1), 0.0)
             output, state = self.core(screen.unsqueeze(0), state)
             outputs.append(output)

@@ -56,3 +56,31 @@ def slow(value, report):
 
 def process(report):
     return os.getpid()
+
+
+def work_on_gpu(pipe, gpu):
+    """The process of a worker, where GPUs are but numbers."""
+    from fastweights.training import devices, workers
+
+    devices.take = lambda gpu: os.environ.update(TAKEN=str(gpu))
+    workers._work(pipe, gpu)
+
+
+def gpu(folder, report, together=1):
+    """The GPU that this process took, once so many processes said which theirs is."""
+    taken = int(os.environ["TAKEN"])
+    (folder / f"{taken}-{os.getpid()}").touch()
+    while len(gpus_taken(folder)) < together:
+        time.sleep(0.01)
+    return taken
+
+
+def gpus_taken(folder):
+    """What processes took: (GPU, process)."""
+    return [tuple(map(int, path.name.split("-"))) for path in folder.iterdir()]
+
+
+def visible(report):
+    """On a cluster: the GPUs that are left to this process."""
+    time.sleep(2)  # so that none is done before all have begun
+    return os.environ["CUDA_VISIBLE_DEVICES"]

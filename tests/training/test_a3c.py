@@ -18,6 +18,7 @@ from fastweights.base.interrupts import Interrupted
 from fastweights.training import a3c
 from fastweights.training.a3c import Recipe
 from fastweights.training.runs import RunError, RunFolder
+from fastweights.training.workers import Workers
 
 QUICK = Recipe(lr=2e-2, frames=12_000, num_envs=16, rollout=3, optimizer="adam")
 
@@ -222,11 +223,11 @@ def test_workers_on_a_cluster_that_loses_a_node(tmp_path, monkeypatch):
                 cluster.add_node(num_cpus=1)
                 cluster.wait_for_nodes()  # or the other worker may have played all frames before the loss is known
 
-        result, _ = learn(tmp_path / "run", recipe, ray=cluster.address, report=report)
+        result, _ = learn(tmp_path / "run", recipe, crew=Workers(2, cluster.address), report=report)
         diverging = Recipe(lr=1e30, frames=10_000, num_envs=16, rollout=3, clip=0, optimizer="adam", workers=2)
-        diverged, _ = learn(tmp_path / "diverging", diverging, ray=cluster.address)
+        diverged, _ = learn(tmp_path / "diverging", diverging, crew=Workers(2, cluster.address))
         with pytest.raises(RunError, match=r"a worker failed: .*ValueError: moves must be at least 1"):
-            learn(tmp_path / "failing", diverging, Remember(moves=0), ray=cluster.address)
+            learn(tmp_path / "failing", diverging, Remember(moves=0), crew=Workers(2, cluster.address))
     finally:
         sys.modules["ray"].shutdown()
         cluster.shutdown()

@@ -14,6 +14,7 @@ from ..base.hints import did_you_mean
 from ..base.progress import Board, Progress
 from ..models import pretrained
 from ..paper.reports import Report
+from ..training import devices
 from ..training.runs import RunFolder, without_passwords
 from ..training.workers import Workers
 
@@ -66,8 +67,13 @@ class Work:
     """Runs to train at a time, with one thread each."""
     ray: MaybeText = None
     """Run them on the Ray cluster at this address, "auto" for that of this machine; it must see the same folders."""
+    device: devices.Name = "cpu"
+    """Compute on the CPU, a GPU (cuda), a Mac's (mps), or auto: one of them if it is there. Their numbers differ."""
+    gpus: MaybeCount = None
+    """Spread the runs over so many GPUs; by default all that are here, and on a Ray cluster one for each run."""
 
     def __post_init__(self) -> None:
+        Workers(self.workers, self.ray, self.device, self.gpus)  # which says what is wrong before anything is done
         if self.ray is not None:  # whose workers are in folders of their own
             object.__setattr__(self, "runs", self.runs.absolute())
 
@@ -80,7 +86,7 @@ class Work:
     @property
     def crew(self) -> Workers:
         """Who does the work."""
-        return Workers(self.workers, self.ray)
+        return Workers(self.workers, self.ray, self.device, self.gpus)
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,11 @@ class Training:
     """Save a checkpoint after so many seconds; a kill loses no more work than that, an interrupt none."""
     threads: int = 1
     """Threads that the process computes with."""
+    device: devices.Name = "cpu"
+    """Compute on the CPU, a GPU (cuda), a Mac's (mps), or auto: one of them if it is there. Their numbers differ."""
 
     def __post_init__(self) -> None:
+        devices.find(self.device)
         if not self.checkpoint_seconds >= 0:
             raise ValueError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds}")
         if self.threads < 1:

@@ -13,8 +13,9 @@ from ..paper.glimpses import run as glimpses
 from ..paper.retrieval import run as retrieval
 from ..paper.run import Config, train
 from ..tasks import retrieval as task
+from ..training import devices
 from ..training.workers import prepare_process
-from .options import RUNS, MaybePath, MaybeText, Training, command
+from .options import RUNS, MaybeCount, MaybePath, MaybeText, Training, command
 
 
 def train_retrieval(
@@ -44,6 +45,7 @@ def _train(config: Config, training: Training, name: str, more: str = "") -> int
             command(),
             curves=training.curves,
             checkpoint_seconds=training.checkpoint_seconds,
+            device=training.device,
             report=functools.partial(board.update, f"{name} seed {config.seed}"),
         )
     assert result is not None
@@ -58,19 +60,24 @@ def train_catch(
     *,
     out: MaybePath = None,
     ray: MaybeText = None,
+    device: devices.Name = "cpu",
+    gpus: MaybeCount = None,
 ) -> int:
     """Train one agent to play Catch by A3C; the same command goes on where it was stopped.
 
     Args:
         out: The run folder; by default one in runs/ named after game, core and seed.
         ray: Let the workers play on the Ray cluster at this address, "auto" for that of this machine.
+        device: Compute on the CPU, a GPU (cuda), a Mac's (mps), or auto: one of them if it is there. Their numbers
+            differ.
+        gpus: Spread the workers over so many GPUs; by default all that are here, and on a Ray cluster one for each.
     """
     prepare_process()
     name = catch.name_of((config.size, config.visible), config.core)
     folder = out or RUNS / "catch-single" / name / f"seed-{config.seed}"
     with Board(1) as board:
         report = functools.partial(board.update, f"{name} seed {config.seed}")
-        result = agents.train(config, folder, command(), report, ray)
+        result = agents.train(config, folder, command(), report, ray, device, gpus)
     print(f"{folder}: {result['frames']:,} frames in {duration(result['seconds'])}, {agents.describe(result)}")
     if result["stopped"] == "diverged":
         print("fastweights: a gradient was not a number: try a lower lr", file=sys.stderr)

@@ -52,13 +52,16 @@ class Agent(nn.Module):
 
         Args:
             state: from an earlier call; None: at the beginning of an episode.
-            reset: (T, B) bool: this screen is the first of an episode, and nothing from before is remembered.
+            reset: (T, B) bool: this screen is the first of an episode, and nothing from before is remembered. On the
+                CPU, wherever the agent is: nothing then waits to know where episodes begin.
         """
         output, state = run_episodes(self.core, self.see(screens), state, reset)
         return self.policy(output), self.value(output).squeeze(-1), state
 
     def see(self, screens: Tensor) -> Tensor:
-        """What the core sees of screens (…, pixels): `look(screens).relu()`, where black ones cost nothing."""
+        """What the core sees of screens (…, pixels): `look(screens).relu()`, where black ones cost the CPU nothing."""
+        if not screens.is_cpu:  # to know which are black, another device would have to be waited for
+            return self.look(screens).relu()  # type: ignore[no-any-return]
         lit = screens.any(-1)
         if not lit.any():
             return self.look.bias.relu().expand(*lit.shape, -1)
@@ -84,7 +87,7 @@ class Player:
 
     @torch.no_grad()
     def __call__(self, screens: Tensor, reset: Tensor) -> Tensor:
-        """Logits (B, actions) for the next screens (B, pixels); reset (B,): the first of an episode."""
+        """Logits (B, actions) for the next screens (B, pixels); reset (B,), on the CPU: the first of an episode."""
         agent, state, resets = self.agent, self.state, None
         if reset.all():
             state = None  # none has anything to forget

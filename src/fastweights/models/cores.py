@@ -86,7 +86,8 @@ def run_episodes(core: nn.Module, x: Tensor, state: Any, reset: Tensor | None) -
 
     Args:
         state: from an earlier call, or None.
-        reset: (T, B) bool: before this step the sequence starts anew; None: none does.
+        reset: (T, B) bool: before this step the sequence starts anew; None: none does. It is looked at: on the CPU,
+            wherever the core is, that costs no waiting.
 
     >>> core, x = make_core("lstm", 10, 20), torch.randn(7, 3, 10)
     >>> output, _ = run_episodes(core, x, None, torch.tensor([False, False, True, False, False, False, False])[:, None])
@@ -97,13 +98,13 @@ def run_episodes(core: nn.Module, x: Tensor, state: Any, reset: Tensor | None) -
         return core(x, state)  # type: ignore[no-any-return]
     reset = reset.expand(x.shape[:2])
     if isinstance(core, FastWeights):
-        return core(x, state, reset=reset if reset.any() else None)  # type: ignore[no-any-return]
+        return core(x, state, reset=reset.to(x.device) if reset.any() else None)  # type: ignore[no-any-return]
     # The other layers know no resets: they run from one to the next.
     starts = [0, *(t for t in reset.any(1).nonzero().flatten().tolist() if t)]
     outputs = []
     for start, stop in zip(starts, [*starts[1:], len(x)], strict=True):
         if state is not None and reset[start].any():
-            state = _zeroed(state, reset[start])
+            state = _zeroed(state, reset[start].to(x.device))
         output, state = core(x[start:stop], state)
         outputs.append(output)
     return torch.cat(outputs), state

@@ -53,8 +53,9 @@ class Planned(NamedTuple):
 
 def train_all(plan: Sequence[Planned], workers: Workers, command: str) -> dict[str, str]:
     """Train what is not finished yet; what failed."""
+    shared = {"command": command, "device": workers.device}
     jobs = [
-        Job(name, train, {"config": config, "path": folder, "command": command, "curves": curves})
+        Job(name, train, {"config": config, "path": folder, "curves": curves, **shared})
         for name, config, folder, curves in plan
     ]
     return run_all(jobs, workers, lambda result: f"test error {result.get('test_error', 1):.2%}").failures

@@ -11,7 +11,7 @@ from torch import nn
 from ..base.files import BadFileError
 from ..base.hints import did_you_mean
 from ..base.progress import Progress
-from ..training import supervised
+from ..training import devices, supervised
 from ..training.runs import RunFolder
 from ..training.supervised import Examples, Recipe, score
 
@@ -49,13 +49,16 @@ def train(
     test: bool = True,
     curves: bool = False,
     checkpoint_seconds: float = 30.0,
+    device: devices.Name = "cpu",
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any]:
     """Train in a run folder, or go on with what was begun there: see `supervised.fit`. Without `test`, as in a search,
-    the test set is not even made.
+    the test set is not even made. The net starts with the same weights on every device.
     """
+    where = devices.prepared(device)
     folder, net, settings = RunFolder(path), config.make_net(), config.settings()
-    with folder.opened(settings, command):
+    net.to(where)
+    with folder.opened(settings, command, devices.describe(where)):
         splits = {name: config.examples_of(name) for name in ("train", "validation", *(["test"] if test else []))}
         return supervised.fit(
             net,
@@ -71,10 +74,10 @@ def train(
 
 
 def train_on_validation(
-    config: Config, path: Path, command: str, report: Callable[[Progress], None]
+    config: Config, path: Path, command: str, report: Callable[[Progress], None], device: devices.Name = "cpu"
 ) -> dict[str, float | None]:
     """One trial of a search; the test set is not looked at."""
-    result = train(config, path, command, test=False, report=report)
+    result = train(config, path, command, test=False, device=device, report=report)
     error = result.get("validation_error")
     return {"value": math.inf if error is None else score(result), "validation_error": error}
 

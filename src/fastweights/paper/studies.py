@@ -163,7 +163,7 @@ def run(
 
     def make_job(trial: str, setting: dict[str, Any], path: Path) -> Job:
         arguments = {"config": with_hyperparameters(config, setting), "path": path, "command": command}
-        return Job(trial, function, arguments)
+        return Job(trial, function, {**arguments, "device": workers.device})
 
     return search.run(study, plan, runs / "studies" / name, make_job, workers, describe).failures
 

@@ -198,6 +198,24 @@ def retrieved(images: Sequence[Any], regions: Sequence[tuple[Any, ...]], attenti
     return figure
 
 
+def attention(maps: Mapping[str, Sequence[Sequence[float]]], visible: int) -> Figure:
+    """Shares of attention, in percent, of each frame (columns) at each step (rows); from `visible` on all is black."""
+    figure, axes = pyplot.subplots(
+        1, len(maps), figsize=(WIDTH, 0.15 + WIDTH / len(maps)), layout="constrained", squeeze=False
+    )
+    for axis, (name, shares) in zip(axes.flat, maps.items(), strict=True):
+        picture = axis.imshow(shares, cmap="viridis", vmin=0, vmax=50)
+        axis.axvline(visible - 0.5, color="white", linestyle=":")
+        axis.axhline(visible - 0.5, color="white", linestyle=":")
+        axis.set_xticks(range(0, len(shares), 3), [str(frame + 1) for frame in range(0, len(shares), 3)])
+        axis.set_yticks(range(0, len(shares), 3), [str(frame + 1) for frame in range(0, len(shares), 3)])
+        axis.set_xlabel("frame attended to")
+        axis.set_title(name, fontsize=11)
+    axes[0, 0].set_ylabel("frame")
+    figure.colorbar(picture, ax=axes, shrink=0.6, label="% of attention")
+    return figure
+
+
 def confusion(matrices: Mapping[str, Sequence[Sequence[float]]], classes: Sequence[str]) -> Figure:
     """Which class (rows) was taken for which (columns), in percent of the row; two models beside each other."""
     across = min(2, len(matrices))

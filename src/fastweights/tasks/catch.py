@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -16,6 +16,11 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+    from .catch_on_device import CatchOnDevice
 
 PADDLE_STARTS = ("random", "centre")
 ACTIONS = 3  # left, stay, right
@@ -212,6 +217,12 @@ class CatchVector(VectorEnv[NDArray[np.float32], NDArray[np.integer[Any]], NDArr
             self._start(ended)
         return self._observe(self._all), rewards, terminated, truncated, infos
 
+    def on(self, device: torch.device) -> CatchOnDevice:
+        """The same games on a device, in torch."""
+        from .catch_on_device import CatchOnDevice  # which imports this
+
+        return CatchOnDevice(self, device)
+
     def _start(self, games: NDArray[np.intp]) -> None:
         self.frame[games] = 1
         self.ball[games] = self.np_random.integers(self.size, size=len(games))
@@ -260,6 +271,13 @@ class ShowLastAction(VectorWrapper[NDArray[np.float32], NDArray[np.integer[Any]]
             infos["final_obs"][game] = _flat(infos["final_obs"][game][None], last[game][None])[0]
         last[terminated] = 0
         return _flat(screens, last), rewards, terminated, truncated, infos
+
+    def on(self, device: torch.device) -> CatchOnDevice:
+        """The same games on a device, in torch."""
+        from .catch_on_device import CatchOnDevice  # which imports this
+
+        assert isinstance(self.env, CatchVector)
+        return CatchOnDevice(self.env, device, last_action=True)
 
 
 def _flat(screens: NDArray[np.float32], last: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -49,20 +49,31 @@ class Schedule(NamedTuple):
     patch: int
     glimpses: tuple[Glimpse, ...]
 
-    def look(self, images: Tensor) -> Tensor:
-        """The glimpses (T, B, patch²) of images (B, image, image)."""
+    def look(self, images: Tensor, places: Tensor | None = None) -> Tensor:
+        """The glimpses (T, B, patch²) of images (B, image, image).
+
+        Args:
+            places: `self.places()`, on the images' device, to which it then need not be taken at every call.
+        """
         if images.dim() != 3 or images.shape[1:] != (self.image, self.image):
             raise ValueError(
                 f"images must be (B, {self.image}, {self.image}) for this schedule, got {tuple(images.shape)}"
             )
-        sizes = sorted({glimpse.size for glimpse in self.glimpses})
-        patches: list[Tensor] = []
-        first = {}
-        for size in sizes:
-            first[size] = sum(map(len, patches))
-            patches.append(self._patches(images, size))
-        places = [first[g.size] + g.top // g.size * (self.image // g.size) + g.left // g.size for g in self.glimpses]
-        return torch.cat(patches).index_select(0, torch.tensor(places, device=images.device))
+        places = self.places().to(images.device) if places is None else places
+        return torch.cat([self._patches(images, size) for size in self._sizes()]).index_select(0, places)
+
+    def places(self) -> Tensor:
+        """Which of all regions, those of the smallest size first, each glimpse is of: (T,)."""
+        first, count = {}, 0
+        for size in self._sizes():
+            first[size] = count
+            count += (self.image // size) ** 2
+        return torch.tensor(
+            [first[g.size] + g.top // g.size * (self.image // g.size) + g.left // g.size for g in self.glimpses]
+        )
+
+    def _sizes(self) -> list[int]:
+        return sorted({glimpse.size for glimpse in self.glimpses})
 
     def _patches(self, images: Tensor, size: int) -> Tensor:
         """All regions of a size, row by row, each averaged down to a patch: (regions, B, patch²)."""
@@ -131,7 +142,8 @@ def translate(images: Tensor, most: int, generator: torch.Generator | None = Non
     if most == 0:
         return images
     B, n, _ = images.shape
-    down, right = torch.randint(2 * most + 1, (2, B, 1), generator=generator).to(images.device)
+    where = images.device if generator is None else generator.device
+    down, right = torch.randint(2 * most + 1, (2, B, 1), generator=generator, device=where).to(images.device)
     steps = torch.arange(n, device=images.device)
     rows, columns = (down + steps).unsqueeze(2), (right + steps).unsqueeze(1)  # (B, n, 1), (B, 1, n)
     padded = functional.pad(images, (most,) * 4)
@@ -144,5 +156,6 @@ def mirror(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     >>> mirror(torch.ones(1, 2, 2)).shape
     torch.Size([1, 2, 2])
     """
-    chosen = torch.rand(len(images), 1, 1, generator=generator).to(images.device) < 0.5
+    where = images.device if generator is None else generator.device
+    chosen = torch.rand(len(images), 1, 1, generator=generator, device=where).to(images.device) < 0.5
     return torch.where(chosen, images.flip(-1), images)

@@ -3,9 +3,11 @@
 Each worker has games of its own and a copy of the net. It plays some moves, computes the gradient of what it played
 with the weights it played with, and changes the shared weights, which others may have changed meanwhile. One worker
 alone is the synchronous algorithm, the same to the last bit for the same seed, and needs no processes.
+
+On a device other than the CPU, the net and the games are there, and a worker waits for the device once per update. The
+shared weights are there, too, if one worker is alone; those of several are in the CPU's memory, where all reach them.
 """
 
-import functools
 import math
 import multiprocessing
 import statistics
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +26,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ..base import interrupts
 from ..base.files import BadFileError
 from ..base.progress import Progress
+from . import devices
+from .games import Game, make_games
 from .runs import RunError, RunFolder
-from .workers import connect, prepare_child, prepare_process, wait_for
+from .workers import Workers, connect, gpus_of, prepare_child, prepare_process, wait_for
 
 EVALUATION_SEED = 1_000_000  # of the games that a trained agent is measured on, added to that of its run
 WINDOWS = 200  # measurements in a run
@@ -78,19 +82,6 @@ class Recipe:
             raise ValueError(f"optimizer must be 'rmsprop' or 'adam', got {self.optimizer!r}")
 
 
-class Game(Protocol):
-    """What is learned, as plain values that a process can be sent."""
-
-    def make_net(self) -> nn.Module:
-        """The net, initialised from the seed: (screens, state, reset) → (logits, values, state), time first."""
-
-    def make_games(self, count: int, seed: int) -> Any:
-        """Games as a `gymnasium.vector.VectorEnv` that starts a new episode in the step that ends one."""
-
-    def make_player(self, net: nn.Module, state: Any) -> Callable[[Tensor, Tensor], Tensor]:
-        """The net step by step, from a state on: (screens, reset) → logits."""
-
-
 class Played(NamedTuple):
     """What one update was made of."""
 
@@ -109,8 +100,8 @@ class Shared:
     """What all workers read and write: weights, the optimiser's statistics, and how many frames were played."""
 
     def __init__(self, weights: Tensor, workers: int) -> None:
-        self.weights = weights.share_memory_()
-        self.squares, self.means = (torch.zeros_like(weights).share_memory_() for _ in range(2))
+        tensors = weights, torch.zeros_like(weights), torch.zeros_like(weights)
+        self.weights, self.squares, self.means = (each.share_memory_() if each.is_cpu else each for each in tensors)
         # Frames and updates, apart for each worker: with a lock, one that is killed would never give it back.
         self.counts = torch.zeros(workers, 2, dtype=torch.int64).share_memory_()
 
@@ -136,6 +127,7 @@ class Shared:
 
     def change(self, grad: Tensor, recipe: Recipe, frames: int, worker: int) -> None:
         """Change the weights along a gradient. Others may be doing the same at this moment; nobody waits."""
+        grad = grad.to(self.weights.device)
         self.counts[worker, 0] += frames
         self.counts[worker, 1] += 1
         updates, left = self.updates, max(0.0, 1 - self.frames / recipe.frames)
@@ -171,21 +163,34 @@ def returns(rewards: Tensor, ended: Tensor, after: Tensor, discount: float) -> T
     return found
 
 
+@torch.no_grad()
+def set_weights(net: nn.Module, weights: Tensor) -> None:
+    """Copy weights, as `parameters_to_vector` has them, into a net."""
+    parameters = list(net.parameters())
+    device = parameters[0].device
+    if device.type == "cpu":  # as views of one tensor: with memory of their own, the kernel rounds otherwise
+        vector_to_parameters(weights.clone(), parameters)
+        return
+    parts = weights.to(device).split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):  # into the memory that cuDNN laid out for a layer
+        parameter.copy_(part.view_as(parameter))
+
+
 class Worker:
     """Plays rollouts in environments of its own, and computes the gradient at the weights it played with."""
 
-    def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
-        self.game, self.recipe = game, recipe
-        self.generator = torch.Generator().manual_seed(seed)
-        self.net, self.games = game.make_net(), game.make_games(recipe.num_envs, seed)
+    def __init__(self, game: Game, recipe: Recipe, seed: int, device: torch.device) -> None:
+        self.game, self.recipe, self.device = game, recipe, device
+        self.generator = devices.make_generator(device, seed)
+        self.net, self.games = game.make_net().to(device), make_games(game, recipe.num_envs, seed, device)
         self.state: Any = None
-        self.screens = torch.as_tensor(self.games.reset(seed=seed)[0]).flatten(1)
+        self.screens = self.games.reset(seed=seed)
         self.reset = torch.ones(recipe.num_envs, dtype=torch.bool)
 
     def play(self, weights: Tensor) -> tuple[Tensor, Played]:
         """The gradient of some moves, and what they were."""
         recipe, net, screens, reset = self.recipe, self.net, self.screens, self.reset
-        vector_to_parameters(weights, net.parameters())
+        set_weights(net, weights)
         player = self.game.make_player(net, self.state)
         seen, resets, actions, rewards, ended = [], [], [], [], []
         for _ in range(recipe.rollout):
@@ -193,16 +198,16 @@ class Worker:
             seen.append(screens)
             resets.append(reset)
             actions.append(action)
-            observed, reward, terminated, truncated, _ = self.games.step(action.numpy())
-            screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
-            rewards.append(torch.as_tensor(reward, dtype=torch.float32))
+            screens, reward, reset = self.games.step(action)
+            rewards.append(reward)
             ended.append(reset)
         all_ended, all_rewards = torch.stack(ended), torch.stack(rewards)
         logits, values, after = net(torch.stack(seen), self.state, torch.stack(resets))
         with torch.no_grad():
             # Where the last move ended an episode nothing is to come, and nothing is asked.
-            to_come = torch.zeros(recipe.num_envs) if reset.all() else net(screens[None], after, reset[None])[1][0]
-        target = returns(all_rewards, all_ended, to_come, recipe.discount)
+            over = torch.zeros_like(all_rewards[0])
+            to_come = over if reset.all() else net(screens[None], after, reset[None])[1][0]
+        target = returns(all_rewards, all_ended.to(self.device), to_come, recipe.discount)
         log_probabilities = logits.log_softmax(-1)
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
         taken = log_probabilities.gather(-1, torch.stack(actions).unsqueeze(-1)).squeeze(-1)
@@ -215,20 +220,24 @@ class Worker:
         net.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(net.parameters(), recipe.clip or math.inf)
-        if not math.isfinite(norm):
-            raise DivergedError(f"the gradient became {norm.item()}")
+        measured = torch.stack((norm, all_rewards.sum(), entropy.detach(), value_error.detach()))
+        length, rewarded, *others = measured.cpu().tolist()  # the one time that the device is waited for
+        if not math.isfinite(length):
+            raise DivergedError(f"the gradient became {length}")
         grad = parameters_to_vector([_gradient(parameter) for parameter in net.parameters()])
         self.screens, self.reset, self.state = screens, reset, None if reset.all() else _detached(after)
         episodes = int(all_ended.sum())
         frames = recipe.rollout * recipe.num_envs + episodes  # an episode has a frame more than it has moves
-        return grad, Played(frames, episodes, float(all_rewards.sum()), entropy.item(), value_error.item())
+        return grad, Played(frames, episodes, rewarded, *others)
 
 
-def play_and_learn(game: Game, recipe: Recipe, shared: Shared, number: int, seed: int) -> Iterator[Played]:
+def play_and_learn(
+    game: Game, recipe: Recipe, shared: Shared, number: int, seed: int, device: torch.device
+) -> Iterator[Played]:
     """One worker: an update of the shared weights at each step, until all frames are played."""
-    worker = Worker(game, recipe, seed)
+    worker = Worker(game, recipe, seed, device)
     while shared.frames < recipe.frames:
-        grad, played = worker.play(shared.weights.clone())
+        grad, played = worker.play(shared.weights)
         shared.change(grad, recipe, played.frames, number)
         yield played
 
@@ -236,23 +245,25 @@ def play_and_learn(game: Game, recipe: Recipe, shared: Shared, number: int, seed
 @torch.no_grad()
 def score(game: Game, net: nn.Module, *, episodes: int = 1000, greedy: bool, seed: int) -> float:
     """The mean return of fresh episodes, with the most likely action (greedy) or with sampled actions."""
-    generator, count = torch.Generator().manual_seed(seed), min(episodes, 250)
-    games, player = game.make_games(count, seed), game.make_player(net, None)
-    screens, reset = torch.as_tensor(games.reset(seed=seed)[0]).flatten(1), torch.ones(count, dtype=torch.bool)
-    total, ended = 0.0, 0
+    device, count = next(net.parameters()).device, min(episodes, 250)
+    generator, player = devices.make_generator(device, seed), game.make_player(net, None)
+    games = make_games(game, count, seed, device)
+    screens, reset = games.reset(seed=seed), torch.ones(count, dtype=torch.bool)
+    returned, ended = [], 0
     while ended < episodes:
         logits = player(screens, reset)
         action = logits.argmax(-1) if greedy else draw(logits, generator)
-        observed, reward, terminated, truncated, _ = games.step(action.numpy())
-        screens, reset = torch.as_tensor(observed).flatten(1), torch.as_tensor(terminated | truncated)
-        total, ended = total + float(reward.sum()), ended + int(reset.sum())
-    return total / ended
+        screens, reward, reset = games.step(action)
+        returned.append(reward.sum())
+        ended += int(reset.sum())
+    return math.fsum(torch.stack(returned).cpu().tolist()) / ended
 
 
 class _Position:
     """How far a run is, and the window that is being measured."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self.device = device  # and before it, those on which the run was begun
         self.window, self.frames, self.episodes, self.deaths, self.seconds = 0, 0, 0, 0, 0.0
         self.updates, self.ended, self.returns, self.entropy, self.value_error = 0, 0, 0.0, 0.0, 0.0
 
@@ -286,7 +297,7 @@ def learn(
     folder: RunFolder,
     *,
     seed: int,
-    ray: str | None = None,
+    crew: Workers | None = None,
     checkpoint_seconds: float = 30.0,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any]:
@@ -296,13 +307,19 @@ def learn(
     the run as "diverged", with the last checkpoint kept.
 
     Args:
-        ray: the address of a Ray cluster on which the workers are to play; the weights stay here.
+        crew: where the workers play, and on which devices; None: here, on the CPU. On a Ray cluster they leave the
+            weights here.
     """
+    crew = crew or Workers(recipe.workers)
     done = folder.result
     if done is not None:
         return done
-    net = game.make_net()
-    shared, at = Shared(parameters_to_vector(net.parameters()).detach().clone(), recipe.workers), _Position()
+    alone = recipe.workers == 1 and crew.ray is None
+    device = devices.prepared("cpu" if crew.ray else crew.device)
+    net = game.make_net().to(device)
+    weights = parameters_to_vector(net.parameters()).detach().clone()
+    shared = Shared(weights if alone else weights.cpu(), recipe.workers)
+    at = _Position(device_of(crew))
     _restore(shared, at, folder)
     folder.keep_metrics(at.window)
     measured: dict[str, Any] = folder.metrics[-1] if at.window else {"frames": 0, "return": None}
@@ -327,8 +344,14 @@ def learn(
     stopped = "finished"
     try:
         with interrupts.deferred():
-            all_played = _in_processes if ray is None else functools.partial(_on_ray, address=ray)
-            for played in all_played(game, recipe, shared, at, seed) if at.frames < recipe.frames else ():
+            if at.frames >= recipe.frames:
+                all_played: Iterator[Played] = iter(())
+            elif alone:
+                all_played = play_and_learn(game, recipe, shared, 0, _seed_of(seed, 0, shared), device)
+            else:
+                start = _in_processes if crew.ray is None else _on_ray
+                all_played = start(game, recipe, shared, at, seed, crew)
+            for played in all_played:
                 at.add(played)
                 now = time.monotonic()
                 if at.ended and at.frames >= min((at.window + 1) * recipe.frames / WINDOWS, recipe.frames):
@@ -358,14 +381,19 @@ def learn(
     at.seconds = before + time.monotonic() - started
     result = {"seed": seed, "stopped": stopped, "frames": shared.frames, "updates": shared.updates}
     result |= {"episodes": at.episodes, "deaths": at.deaths, "seconds": at.seconds}
-    result["parameters"] = len(shared.weights)
+    result |= {"parameters": len(shared.weights), "device": at.device}
     if stopped == "finished":
-        vector_to_parameters(shared.weights, net.parameters())
+        set_weights(net, shared.weights)
         folder.save_best(net.state_dict(), {"frames": result["frames"]})
         for name, greedy in (("greedy_return", True), ("sampled_return", False)):
             result[name] = score(game, net, greedy=greedy, seed=seed + EVALUATION_SEED)
     folder.finish(result)
     return result
+
+
+def device_of(crew: Workers) -> str:
+    """What is recorded of where a run is."""
+    return crew.device if crew.ray else devices.describe(devices.prepared(crew.device))
 
 
 def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
@@ -376,7 +404,8 @@ def _restore(shared: Shared, at: _Position, folder: RunFolder) -> None:
     tensors, facts = saved
     try:
         shared.restore(tensors)
-        vars(at).update({name: facts[name] for name in vars(at)})
+        device = devices.moved(facts, at.device)
+        vars(at).update({**{name: facts[name] for name in vars(at) if name != "device"}, "device": device})
         at.frames = shared.frames  # some of which may not have been reported yet
     except (KeyError, RuntimeError) as error:
         what = str(error).splitlines()[0]
@@ -388,17 +417,17 @@ def _seed_of(seed: int, worker: int, shared: Shared) -> int:
     return seed + 1_000 * (worker + 1) + 1_000_003 * shared.frames
 
 
-def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int) -> Iterator[Played]:
+def _in_processes(
+    game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int, crew: Workers
+) -> Iterator[Played]:
     """Every update, of whichever worker."""
-    if recipe.workers == 1:
-        yield from play_and_learn(game, recipe, shared, 0, _seed_of(seed, 0, shared))
-        return
     context = multiprocessing.get_context("spawn")
     running: dict[Connection, tuple[int, BaseProcess]] = {}
 
     def start(worker: int) -> None:
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (game, recipe, shared, worker, _seed_of(seed, worker, shared), theirs)
+        place = crew.device, crew.gpu_of(worker)
+        arguments = (game, recipe, shared, worker, _seed_of(seed, worker, shared), place, theirs)
         process = context.Process(target=_work, args=arguments, daemon=True)
         with interrupts.blocked():
             process.start()
@@ -435,13 +464,13 @@ def _in_processes(game: Game, recipe: Recipe, shared: Shared, at: _Position, see
             process.join()
 
 
-def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int, address: str) -> Iterator[Played]:
+def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int, crew: Workers) -> Iterator[Played]:
     """The same with workers that are actors on a cluster. They are sent weights, and send gradients."""
-    ray = connect(address)
-    actor, running = ray.remote(num_cpus=1)(_Actor), {}
+    ray = connect(crew.ray or "auto")
+    actor, running = ray.remote(num_cpus=1, num_gpus=gpus_of(crew, ray))(_Actor), {}
 
     def start(worker: int) -> None:
-        player = actor.remote(game, recipe, _seed_of(seed, worker, shared))
+        player = actor.remote(game, recipe, _seed_of(seed, worker, shared), crew.device)
         running[player.play.remote(shared.weights.clone())] = worker, player
 
     try:
@@ -477,18 +506,27 @@ def _on_ray(game: Game, recipe: Recipe, shared: Shared, at: _Position, seed: int
 class _Actor(Worker):
     """A worker on a cluster."""
 
-    def __init__(self, game: Game, recipe: Recipe, seed: int) -> None:
+    def __init__(self, game: Game, recipe: Recipe, seed: int, device: devices.Name) -> None:
         prepare_process()
-        super().__init__(game, recipe, seed)
+        super().__init__(game, recipe, seed, devices.prepared(device))
 
     def play(self, weights: Tensor) -> tuple[Tensor, Played]:
-        return super().play(weights.clone())  # what Ray gives cannot be written to
+        grad, played = super().play(weights)
+        return grad.cpu(), played
 
 
-def _work(game: Game, recipe: Recipe, shared: Shared, number: int, seed: int, pipe: Connection) -> None:
-    prepare_child()
+def _work(
+    game: Game,
+    recipe: Recipe,
+    shared: Shared,
+    number: int,
+    seed: int,
+    place: tuple[devices.Name, int | None],
+    pipe: Connection,
+) -> None:
+    prepare_child(place[1])
     try:
-        for played in play_and_learn(game, recipe, shared, number, seed):
+        for played in play_and_learn(game, recipe, shared, number, seed, devices.prepared(place[0])):
             pipe.send(("played", played))
         pipe.send(("done", None))
     except DivergedError as error:

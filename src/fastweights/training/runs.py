@@ -48,8 +48,11 @@ class RunFolder:
         return str(self.path)
 
     @contextmanager
-    def opened(self, settings: Mapping[str, Any], command: str) -> Iterator[None]:
-        """Held for this process alone, for a run with these settings: new, or the one that was begun here."""
+    def opened(self, settings: Mapping[str, Any], command: str, device: str = "cpu") -> Iterator[None]:
+        """Held for this process alone, for a run with these settings: new, or the one that was begun here.
+
+        The device is recorded, and is no setting: a run that was begun on one can go on on another.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as lock:
             try:
@@ -60,7 +63,7 @@ class RunFolder:
             if config.exists():
                 self._compare(self.config["settings"], settings)
             else:
-                write_json(config, seal({"settings": settings, "command": command, **versions()}))
+                write_json(config, seal({"settings": settings, "command": command, **versions(), "device": device}))
             yield
 
     def held(self) -> bool:
@@ -84,7 +87,7 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What `config.json` says: settings, command, versions."""
+        """What `config.json` says: settings, command, versions, the device that the run was begun on."""
         path = self._there("config.json")
         config = unseal(read_json(path), path)
         if not isinstance(config.get("settings"), dict):

@@ -13,9 +13,11 @@ from torch.nn import functional
 from ..base import interrupts
 from ..base.files import BadFileError
 from ..base.progress import Progress
+from . import devices
 from .runs import RunFolder
 
 Examples = tuple[Tensor, Tensor]  # inputs (n, …) and classes (n,)
+READ_EVERY = 50  # batches: to read a device's losses is to wait for it; the CPU's are read at once
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Measured(NamedTuple):
 
 @torch.no_grad()
 def logits(model: nn.Module, inputs: Tensor, batch: int = 2000) -> Tensor:
-    """The logits of all inputs, a batch at a time: (n, classes)."""
-    was_training = model.training
+    """The logits of all inputs, a batch at a time: (n, classes), on the model's device."""
+    was_training, inputs = model.training, inputs.to(next(model.parameters()).device)
     model.eval()
     found = []
     for part in inputs.split(batch):
@@ -69,7 +71,11 @@ def logits(model: nn.Module, inputs: Tensor, batch: int = 2000) -> Tensor:
 def measure(model: nn.Module, examples: Examples) -> Measured:
     """Loss and error on a set."""
     inputs, classes = examples
-    found = logits(model, inputs)
+    return measure_logits(logits(model, inputs).cpu(), classes.cpu())
+
+
+def measure_logits(found: Tensor, classes: Tensor) -> Measured:
+    """Loss and error of logits, on the CPU: not every device has double precision."""
     wrong = found.argmax(1) != classes
     return Measured(functional.cross_entropy(found.double(), classes).item(), wrong.double().mean().item())
 
@@ -95,14 +101,37 @@ def score(measured: Mapping[str, float]) -> float:
 class _Position:
     """Where a run is, all of it: what is saved and what a killed run goes on from."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, device: str) -> None:
         self.epoch, self.batch, self.updates, self.seconds = 0, 0, 0, 0.0
         self.loss_sum, self.wrong_sum = 0.0, 0
         self.best_epoch = 0
+        self.device = device  # and before it, those on which the run was begun
         self.generator = torch.Generator().manual_seed(seed)  # as it was at the beginning of the epoch
+        self.unread: list[tuple[Tensor, Tensor, int]] = []  # the loss of a batch, how many are wrong, of how many
 
     def facts(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "generator"}
+        return {name: value for name, value in vars(self).items() if name not in ("generator", "unread")}
+
+    def add(self, loss: Tensor, wrong: Tensor, count: int) -> None:
+        """An update, of which the device may not be done yet."""
+        self.unread.append((loss, wrong, count))
+        self.batch, self.updates = self.batch + 1, self.updates + 1
+
+    def read(self) -> bool:
+        """Wait for what is unread; whether all losses are numbers. If not, this is the position at the first."""
+        unread, self.unread = self.unread, []
+        if not unread:
+            return True
+        losses = torch.stack([loss for loss, _, _ in unread]).cpu().tolist()
+        wrongs = torch.stack([wrong for _, wrong, _ in unread]).cpu().tolist()
+        for number, (loss, wrong) in enumerate(zip(losses, wrongs, strict=True), 1):
+            self.loss_sum += loss * unread[number - 1][2]
+            self.wrong_sum += wrong
+            if not math.isfinite(self.loss_sum):
+                self.batch -= len(unread) - number
+                self.updates -= len(unread) - number
+                return False
+        return True
 
 
 def fit(
@@ -121,6 +150,7 @@ def fit(
 
     The best epoch is selected on `splits["validation"]`. `splits["test"]`, if there is one, is measured with the
     weights of that epoch at the end (and after every epoch, to be looked at later, with `curves`), and decides nothing.
+    The sets are taken to the device that the model is on. A run that was begun on another device goes on here.
 
     Args:
         seed: of the order of the examples.
@@ -131,7 +161,10 @@ def fit(
     done = folder.result
     if done is not None:
         return done
+    device = next(model.parameters()).device
+    splits = {name: (inputs.to(device), classes.to(device)) for name, (inputs, classes) in splits.items()}
     inputs, classes = splits["train"]
+    read_every = 1 if device.type == "cpu" else READ_EVERY
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
     at = _restore(model, optimizer, folder, seed)
     batches = math.ceil(len(inputs) / recipe.batch)
@@ -143,7 +176,10 @@ def fit(
     seconds_before, stopped = at.seconds, _stopped(at, recipe)
 
     def save() -> None:
-        nonlocal last_saved
+        nonlocal last_saved, stopped
+        if not at.read():
+            stopped = "diverged"
+            return
         at.seconds = seconds_before + time.monotonic() - started
         folder.save_checkpoint(*_snapshot(model, optimizer, at))
         last_saved = time.monotonic()
@@ -152,7 +188,7 @@ def fit(
         with interrupts.deferred():
             while not stopped:
                 shuffled = at.generator.clone_state()
-                order = torch.randperm(len(inputs), generator=shuffled).split(recipe.batch)
+                order = torch.randperm(len(inputs), generator=shuffled).to(device).split(recipe.batch)
                 while at.batch < batches and not stopped:
                     for group in optimizer.param_groups:
                         group["lr"] = _learning_rate(recipe, at.updates, recipe.epochs * batches)
@@ -164,10 +200,8 @@ def fit(
                     if recipe.clip:
                         nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
                     optimizer.step()
-                    at.loss_sum += loss.item() * len(batch)
-                    at.wrong_sum += int((output.argmax(1) != classes[batch]).sum())
-                    at.batch, at.updates = at.batch + 1, at.updates + 1
-                    if not math.isfinite(at.loss_sum):
+                    at.add(loss.detach(), (output.argmax(1) != classes[batch]).sum(), len(batch))
+                    if len(at.unread) >= read_every and not at.read():
                         stopped = "diverged"
                     now = time.monotonic()
                     if now - last_told > 0.5:
@@ -176,6 +210,8 @@ def fit(
                     if now - last_saved > checkpoint_seconds and not stopped:
                         save()
                     interrupts.check()
+                if not at.read():
+                    stopped = "diverged"
                 if stopped:
                     break
                 ended: dict[str, Any] = {"epoch": at.epoch + 1, "updates": at.updates}
@@ -234,6 +270,7 @@ def _result(
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"seed": seed, "stopped": stopped, "epochs": at.epoch, "best_epoch": at.best_epoch}
     result["updates"] = at.updates
+    result["device"] = at.device
     result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     if at.best_epoch:
         model.load_state_dict(folder.best()[0])
@@ -256,13 +293,16 @@ def _snapshot(
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, state in _named_state(model, optimizer):
         tensors |= {f"optimizer.{name}.{key}": value for key, value in state.items()}
-    tensors["generator.order"], tensors["generator.torch"] = at.generator.get_state(), torch.get_rng_state()
+    tensors["generator.order"] = at.generator.get_state()
+    states = devices.random_states(next(model.parameters()).device)
+    tensors |= {f"generator.{name}": state for name, state in states.items()}
     return tensors, at.facts()
 
 
 def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, folder: RunFolder, seed: int) -> _Position:
-    """Put model, optimiser and generators where the folder's checkpoint has them."""
-    at, saved = _Position(seed), folder.checkpoint()
+    """Put model, optimiser and generators where the folder's checkpoint has them, on whatever device it was made."""
+    device = next(model.parameters()).device
+    at, saved = _Position(seed, devices.describe(device)), folder.checkpoint()
     if saved is None:
         return at
     tensors, facts = saved
@@ -273,10 +313,12 @@ def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, folder: RunFold
     try:
         model.load_state_dict(under("model."))
         for name, parameter in model.named_parameters():
-            optimizer.state[parameter] = under(f"optimizer.{name}.")
-        vars(at).update({name: facts[name] for name in at.facts()})
+            state = under(f"optimizer.{name}.")
+            optimizer.state[parameter] = {key: value.to(device) for key, value in state.items()}
         at.generator.set_state(tensors["generator.order"])
-        torch.set_rng_state(tensors["generator.torch"])
+        devices.restore_random(under("generator."), device)
+        vars(at).update({name: facts[name] for name in at.facts() if name != "device"})
+        at.device = devices.moved(facts, at.device)
     except (KeyError, RuntimeError) as error:
         what = str(error).splitlines()[0]
         raise BadFileError(f"the checkpoint in {folder.path} is of another net ({what}): delete the folder") from error

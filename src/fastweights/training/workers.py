@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import logging
+import math
 import multiprocessing
 import signal
 import socket
@@ -18,6 +19,7 @@ import torch
 from ..base import interrupts
 from ..base.hints import install
 from ..base.progress import Board, Progress
+from . import devices
 
 RETRIES = 3  # of a job whose node is gone
 STOPPING_SECONDS = 3.0  # in which a process that is stopped saves its work
@@ -25,10 +27,36 @@ STOPPING_SECONDS = 3.0  # in which a process that is stopped saves its work
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the work: so many at a time, here or, with an address, on a Ray cluster ("auto": that of this node)."""
+    """Who does the work: so many at a time, here or, with an address, on a Ray cluster ("auto": that of this node).
+
+    Args:
+        device: what each computes on, by its name; with "cuda", they are spread over GPUs.
+        gpus: how many of them; None: all that are here, or on a cluster one for each.
+    """
 
     count: int = 2
     ray: str | None = None
+    device: devices.Name = "cpu"
+    gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        kind = self.device if self.ray is not None else devices.find(self.device).type
+        if self.gpus is None:
+            return
+        if self.gpus < 1:
+            raise ValueError(f"gpus must be at least 1, got {self.gpus}")
+        if kind not in ("cuda", "auto"):
+            raise ValueError(f"gpus must go with the device 'cuda', got {self.gpus} with the device {kind!r}")
+        if self.ray is None and self.gpus > devices.gpus():
+            raise ValueError(f"gpus must be at most {devices.gpus()}, as many as are here; got {self.gpus}")
+
+    def gpu_of(self, number: int) -> int | None:
+        """The GPU of the worker with this number, here: that of this process, if it took one; None: there is none."""
+        if self.device == "cpu" or devices.find(self.device).type != "cuda":
+            return None
+        if self.gpus is None and devices.taken is not None:
+            return devices.taken
+        return number % (self.gpus or devices.gpus())
 
 
 @dataclass(frozen=True)
@@ -112,6 +140,7 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
     idle: list[tuple[Connection, BaseProcess]] = []
     process: BaseProcess
     running: dict[Connection, tuple[Job, BaseProcess]] = {}
+    numbers: dict[BaseProcess, int] = {}  # one that takes the place of another has its number, and its GPU
     try:
         while True:
             while len(running) < workers.count and (job := next(jobs, None)) is not None:
@@ -125,8 +154,10 @@ def _in_processes(jobs: Iterator[Job], workers: Workers) -> Events:
                         process.join()
                 else:
                     pipe, theirs = context.Pipe()
+                    number = min(set(range(workers.count)) - {numbers[other] for _, other in running.values()})
                     # Not a daemon, which could have no processes of its own, as an A3C run has; it ends with this one.
-                    process = context.Process(target=_work, args=(theirs,))
+                    process = context.Process(target=_work, args=(theirs, workers.gpu_of(number)))
+                    numbers[process] = number
                     with interrupts.blocked():
                         process.start()
                     theirs.close()
@@ -191,14 +222,15 @@ def prepare_process(threads: int = 1) -> None:
             library.mallopt(option, value)
 
 
-def prepare_child() -> None:
-    """What a process wants that trains for another one, which started it with `interrupts.blocked`."""
+def prepare_child(gpu: int | None = None) -> None:
+    """What a process wants that trains for another one, which started it with `interrupts.blocked`; and its GPU."""
     interrupts.install_in_child()
     prepare_process()
+    devices.take(gpu)
 
 
-def _work(pipe: Connection) -> None:
-    prepare_child()
+def _work(pipe: Connection, gpu: int | None) -> None:
+    prepare_child(gpu)
 
     def report(progress: Progress) -> None:
         pipe.send(("progress", progress))
@@ -236,7 +268,7 @@ def _on_ray(jobs: Iterator[Job], workers: Workers) -> Events:
         ray.get_runtime_context().get_node_id(), soft=False
     )
     mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(_Mailbox).remote()
-    call = ray.remote(num_cpus=1, max_retries=0)(_call)
+    call = ray.remote(num_cpus=1, num_gpus=gpus_of(workers, ray), max_retries=0)(_call)
     lost = ("WorkerCrashedError", "NodeDiedError", "ObjectLostError", "RaySystemError", "LocalRayletDiedError")
     gone = tuple(getattr(ray.exceptions, name) for name in lost)
     running: dict[Any, tuple[int, Job, int]] = {}  # a call's number, its job and how often its node was gone
@@ -282,6 +314,20 @@ def _call(job: Job, mailbox: Any, number: int) -> tuple[str, Any]:
         return "done", job.function(**job.arguments, report=lambda progress: mailbox.report.remote(number, progress))
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
+
+
+def gpus_of(workers: Workers, ray: Any) -> float:
+    """How many GPUs each worker asks of a cluster: where they are to share them, a part of one."""
+    there = int(ray.cluster_resources().get("GPU", 0))
+    if workers.device in ("cpu", "mps") or (workers.device == "auto" and not there and not workers.gpus):
+        return 0
+    if not there:
+        raise ValueError(f"device must be one that the Ray cluster has, which has no GPU; got {workers.device!r}")
+    if workers.gpus is None:
+        return 1
+    if workers.gpus > there:
+        raise ValueError(f"gpus must be at most {there}, as many as the Ray cluster has; got {workers.gpus}")
+    return min(1.0, math.floor(1e4 * workers.gpus / workers.count) / 1e4)  # finer parts are none to Ray
 
 
 def connect(address: str) -> Any:

@@ -80,11 +80,12 @@ def reproduce(changes: Sequence[str], runs: Path, workers: Workers, command: str
         if change not in known:
             hint = did_you_mean(change, known)
             raise ValueError(f"changes must be some of {', '.join(map(repr, known))}; got {change!r}{hint}")
+    shared = {"command": command, "device": workers.device}
     jobs = [
         Job(
             f"{core}, {change}, seed {run.seed}",
             agents.train,
-            {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", "command": command},
+            {"config": run, "path": folder_of(runs, core, change) / f"seed-{run.seed}", **shared},
         )
         for core, of_core in CHANGES.items()
         for change, hyperparameters in of_core.items()

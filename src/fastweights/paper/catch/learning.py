@@ -7,7 +7,7 @@ from typing import Any
 
 from ...report import pages, style
 from ...tasks.catch import optimal_score, random_score
-from ...training import a3c
+from ...training import a3c, devices
 from ...training.runs import RunFolder
 from ...training.workers import Job, Workers, run_all
 from ..cells import finished
@@ -16,6 +16,7 @@ from ..run import with_hyperparameters
 from ..studies import FIRST_SEED as SEARCH_SEED
 from ..studies import Study, outcome
 from . import run as agents
+from .inside import attended, of_the_first_frames
 from .measures import CAPTION, COLUMNS, FALL, SHORT_CAPTION, columns, curve, mean_return, of_seed, short
 from .run import Catch, describe, train
 
@@ -79,9 +80,11 @@ def config(core: str, variant: tuple[int, int], setting: Mapping[str, Any], seed
     return found
 
 
-def train_for_return(config: Catch, path: Path, command: str, report: Callable[[Any], None]) -> dict[str, float]:
+def train_for_return(
+    config: Catch, path: Path, command: str, report: Callable[[Any], None], device: devices.Name = "cpu"
+) -> dict[str, float]:
     """One trial of a search: its value is the negative mean return over all frames (lower is better)."""
-    result = train(config, path, command, report)
+    result = train(config, path, command, report, device=device)
     return {"value": -mean_return(RunFolder(path).metrics) if result["stopped"] == "finished" else math.inf}
 
 
@@ -182,9 +185,8 @@ def reproduce(
                 frames = QUICK_FRAMES if quick else FRAMES[variant]
                 run = config(core, variant, {**setting, "workers": asynchronous}, seed, frames)
                 path = folder_of(runs, variant, core, asynchronous, quick) / f"seed-{seed}"
-                jobs.append(
-                    Job(f"{core} {variant} seed {seed}", train, {"config": run, "path": path, "command": command})
-                )
+                arguments = {"config": run, "path": path, "command": command, "device": workers.device}
+                jobs.append(Job(f"{core} {variant} seed {seed}", train, arguments))
     return run_all(jobs, workers, describe).failures
 
 
@@ -268,6 +270,7 @@ def report(to: Report) -> bool:
             }
             words = "of fresh seeds" if asynchronous == 1 else f"with {asynchronous} asynchronous workers"
             sections += _figure(figures, groups, variant, words, "" if asynchronous == 1 else "-asynchronous", to)
+        sections += _look_inside(figures, variant, to)
         groups = {} if to.quick else finalists(variant, to)
         sections += _figure(figures, groups, variant, "of the search's five best trials, as in the paper", "-best", to)
     fallen = collapses(entries)
@@ -276,6 +279,24 @@ def report(to: Report) -> bool:
         sections.append(pages.Section("Policy collapse", words, ("game", "core", "seeds", "fell", "came back"), fallen))
     to.write("catch", title, sections, entries)
     return True
+
+
+def _look_inside(figures: Any, variant: tuple[int, int], to: Report) -> list[pages.Section]:
+    """What the memory of the first seed with fast weights attends to, if it was trained here."""
+    done = finished(folder_of(to.runs, variant, "fast-weights", quick=to.quick))
+    if not done or done[0].config["settings"]["inner_steps"] == 0:
+        return []
+    found, visible = attended(done[0]), variant[1]
+    maps = {f"{name} ({each.episodes} episodes)": each.shares.tolist() for name, each in found.items()}
+    name = f"catch-{variant[0]}-{variant[1]}-attention.png"
+    picture = figures.save(figures.attention(maps, visible), to.folder("catch") / name)[0]
+    shares = ", ".join(f"{of_the_first_frames(each, visible):.0f} % where it {name}" for name, each in found.items())
+    text = (
+        "The share of each frame at each step, in the last inner step; seed "
+        f"{done[0].config['settings']['seed']}, sampled actions, after the dotted line all frames are black. "
+        f"Of the attention of black frames, this much is on the visible ones: {shares}."
+    )
+    return [pages.Section(f"What the memory attends to on {variant}", text, figure=picture)]
 
 
 def finalists(variant: tuple[int, int], to: Report) -> dict[str, list[Mapping[str, Any]]]:

@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...models import cores
 from ...models.agent import Agent, Player
 from ...report.games import Game
 from ...tasks.catch import CatchVector, ShowLastAction
-from ...training import a3c
+from ...training import a3c, devices
+from ...training.games import make_games
 from ...training.runs import RunFolder
+from ...training.workers import Workers
 from .. import run
 
 TASK = "catch"
@@ -110,12 +114,15 @@ def train(
     command: str,
     report: Callable[[Any], None] = lambda progress: None,
     ray: str | None = None,
+    device: devices.Name = "cpu",
+    gpus: int | None = None,
 ) -> dict[str, Any]:
     """Learn in a run folder, or go on with what was begun there, to the end: see `a3c.learn`."""
+    crew = Workers(config.training.workers, ray, device, gpus)
     config.make_net()  # which has its say before there is a folder
     folder = RunFolder(path)
-    with folder.opened(config.settings(), command):
-        return a3c.learn(config, config.training, folder, seed=config.seed, ray=ray, report=report)
+    with folder.opened(config.settings(), command, a3c.device_of(crew)):
+        return a3c.learn(config, config.training, folder, seed=config.seed, crew=crew, report=report)
 
 
 def load_config(folder: RunFolder) -> Catch:
@@ -123,11 +130,11 @@ def load_config(folder: RunFolder) -> Catch:
     return run.load_config(folder, TASK, Catch, a3c.Recipe)
 
 
-def load_net(folder: RunFolder) -> Agent:
+def load_net(folder: RunFolder, device: devices.Name = "cpu") -> Agent:
     """The agent of a run, as it was at the end."""
     net = load_config(folder).make_net()
     run.load_best(net, folder)
-    return net
+    return net.to(devices.prepared(device))
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -138,24 +145,31 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 @torch.no_grad()
-def play(folder: RunFolder, seed: int) -> Game:
+def play(folder: RunFolder, seed: int, device: devices.Name = "cpu") -> Game:
     """An episode of a trained agent that always does what it thinks best."""
-    settings, net = load_config(folder), load_net(folder)
-    size = settings.size
-    # The same game twice: as the agent sees it, and with all frames visible.
-    games = settings.make_games(1, seed), CatchVector(1, size, size, settings.paddle_start)
-    seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
-    player, reset, total = Player(net), torch.tensor([True]), 0.0
+    settings, net = load_config(folder), load_net(folder, device)
+    size, where = settings.size, devices.prepared(device)
+    games, player = make_games(settings, 1, seed, where), Player(net)
+    seen, reset, moves = [games.reset(seed=seed)], torch.tensor([True]), []
     for _ in range(size - 1):
-        logits = player(torch.as_tensor(seen[-1]).view(1, -1), reset)
-        reset = torch.tensor([False])
-        for game, shown in zip(games, (seen, screens), strict=True):
-            after, rewards, ended, _, infos = game.step(logits.argmax(1).numpy())
-            shown.append(infos["final_obs"][0] if ended[0] else after[0])
-        total += float(rewards[0])
+        moves.append(player(seen[-1], reset).argmax(1))
+        screens, _, reset = games.step(moves[-1])
+        seen.append(screens)
     attention = None
     if settings.core == "fast-weights":
-        inputs = torch.stack([torch.as_tensor(each) for each in seen[:-1]]).view(size - 1, 1, -1)
-        attention = net.trace(inputs).attention[0, :, -1, 0].tolist()
+        attention = net.trace(torch.stack(seen[:-1])).attention[0, :, -1, 0].cpu().tolist()
+    return _film(settings, seed, torch.stack(moves).cpu().numpy(), attention)
+
+
+def _film(settings: Catch, seed: int, moves: NDArray[np.int64], attention: list[list[float]] | None) -> Game:
+    """The game of these moves, twice: as the agent sees it, and with all frames visible."""
+    size, total = settings.size, 0.0
+    games = settings.make_games(1, seed), CatchVector(1, size, size, settings.paddle_start)
+    seen, screens = ([game.reset(seed=seed)[0][0]] for game in games)
+    for move in moves:
+        for game, shown in zip(games, (seen, screens), strict=True):
+            after, rewards, ended, _, infos = game.step(move)
+            shown.append(infos["final_obs"][0] if ended[0] else after[0])
+        total += float(rewards[0])
     shown = [each.reshape(-1)[: size * size].reshape(size, size).tolist() for each in seen]
     return Game([each.tolist() for each in screens], shown, attention, total)

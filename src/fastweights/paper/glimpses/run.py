@@ -14,7 +14,7 @@ from ...models.glimpses import ConvNet, FaceConvNet, GlimpseNet, GlimpseSignals
 from ...tasks import mnist
 from ...tasks.faces import sets
 from ...tasks.glimpses import Schedule, make_schedule, mirror, translate
-from ...training import supervised
+from ...training import devices, supervised
 from ...training.runs import RunFolder
 from ...training.supervised import Examples, Measured, Recipe
 from .. import run
@@ -180,11 +180,14 @@ class Looking(nn.Module):
         config: of the run that it is for.
     """
 
+    places: Tensor | None  # where the schedule looks, on the net's device
+
     def __init__(self, net: nn.Module, schedule: Schedule | None, config: Glimpses) -> None:
         super().__init__()
         self.net, self.schedule, self.settings = net, schedule, config.settings()
         self.most, self.mirror = config.translation, config.mirror
         self.evened = config.data not in mnist.SOURCES
+        self.register_buffer("places", None if schedule is None else schedule.places(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.net(self.look(images))  # type: ignore[no-any-return]
@@ -197,7 +200,7 @@ class Looking(nn.Module):
             seen = (seen - mean) / spread.clamp(min=1e-3)
         if self.training:
             seen = translate(mirror(seen) if self.mirror else seen, self.most)
-        return seen if self.schedule is None else self.schedule.look(seen)
+        return seen if self.schedule is None else self.schedule.look(seen, self.places)
 
 
 def load_config(folder: RunFolder) -> Glimpses:
@@ -205,16 +208,16 @@ def load_config(folder: RunFolder) -> Glimpses:
     return run.load_config(folder, TASK, Glimpses)
 
 
-def load_net(folder: RunFolder) -> Looking:
+def load_net(folder: RunFolder, device: devices.Name = "cpu") -> Looking:
     """The net of a run, with the weights of its best epoch."""
     net = load_config(folder).make_net()
     run.load_best(net, folder)
-    return net
+    return net.to(devices.prepared(device))
 
 
-def evaluate(folder: RunFolder, split: str = "test") -> Measured:
+def evaluate(folder: RunFolder, split: str = "test", device: devices.Name = "cpu") -> Measured:
     """How good a trained net is on a set."""
-    return supervised.measure(load_net(folder), load_config(folder).examples_of(split))
+    return supervised.measure(load_net(folder, device), load_config(folder).examples_of(split))
 
 
 class Retrieved(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...models import cores
 from ...models.retrieval import RetrievalNet
 from ...tasks import retrieval as task
-from ...training import supervised
+from ...training import devices, supervised
 from ...training.runs import RunFolder
 from ...training.supervised import Examples, Recipe
 from .. import run
@@ -119,19 +119,20 @@ class Evaluation(NamedTuple):
     strings: int
 
 
-def load_net(folder: RunFolder) -> RetrievalNet:
+def load_net(folder: RunFolder, device: devices.Name = "cpu") -> RetrievalNet:
     """The net of a run, with the weights of its best epoch."""
     net = load_config(folder).make_net()
     run.load_best(net, folder)
-    return net
+    return net.to(devices.prepared(device))
 
 
-def evaluate(folder: RunFolder, name: str = "test") -> Evaluation:
+def evaluate(folder: RunFolder, name: str = "test", device: devices.Name = "cpu") -> Evaluation:
     """Measure the best weights of a run on the test set or another."""
-    config, net = load_config(folder), load_net(folder)
+    config, net = load_config(folder), load_net(folder, device)
     tokens, answers = config.examples_of(name)
-    loss, error = supervised.measure(net, (tokens, answers))
-    wrong = supervised.logits(net, tokens).argmax(1) != answers
+    logits = supervised.logits(net, tokens).cpu()
+    loss, error = supervised.measure_logits(logits, answers)
+    wrong = logits.argmax(1) != answers
     return Evaluation(loss, error, task.error_by_place(tokens, config.pairs, wrong), len(tokens))
 
 
@@ -146,12 +147,12 @@ class Answer(NamedTuple):
 
 @torch.no_grad()
 def ask(net: RetrievalNet, strings: Sequence[str]) -> list[Answer]:
-    """The net's answers."""
-    answers = []
+    """The net's answers, on the CPU."""
+    answers, device = [], net.embedding.device
     for string in strings:
         question = task.parse(string)
-        tokens = question.tokens.unsqueeze(0)
-        probabilities = net(tokens).softmax(1)[0]
-        attention = net.trace(tokens).attention[0, :, :, 0] if net.settings["core"] == "fast-weights" else None
+        tokens = question.tokens.unsqueeze(0).to(device)
+        probabilities = net(tokens).softmax(1)[0].cpu()
+        attention = net.trace(tokens).attention[0, :, :, 0].cpu() if net.settings["core"] == "fast-weights" else None
         answers.append(Answer(int(probabilities.argmax()), probabilities, question.answer, attention))
     return answers

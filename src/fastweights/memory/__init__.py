@@ -2,7 +2,7 @@
 
 import torch
 
-OLDEST = (2, 9)  # torch, as in pyproject.toml
+OLDEST = (2, 13)  # torch, as in pyproject.toml
 if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
     raise ImportError(
         f"fastweights needs torch {'.'.join(map(str, OLDEST))} or newer, this is {torch.__version__}: "

@@ -8,7 +8,10 @@ import pytest
 from fastweights import cli
 
 CASES = [
-    ("", ["train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "report", "completion"]),
+    (
+        "",
+        ["train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "export", "report", "completion"],
+    ),
     ("tr", ["train"]),
     ("train ", ["retrieval", "glimpses", "catch"]),
     ("train retrieval --embed", ["--embedding-range"]),

@@ -134,9 +134,7 @@ def test_torch_alone_gets_a_friendly_line():
     code += "main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == (
-        "fastweights: this needs tyro, which is not installed: in a clone of the project, pip install '.[paper]'\n"
-    )
+    assert done.stderr == ("fastweights: this needs tyro, which is not installed: pip install 'fastweights[paper]'\n")
 
 
 def arguments():

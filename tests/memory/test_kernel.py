@@ -236,6 +236,8 @@ def test_other_compilers_build_it(compiler, tmp_path):
     cpu = torch.backends.cpu.get_cpu_capability()
     build = next(build for build, runs_on in kernel.BUILDS.items() if runs_on is None or cpu in runs_on)
     sources = Path(kernel.__file__).parent
+    if not (sources / "CMakeLists.txt").exists():
+        pytest.skip("the kernel's sources are not installed")
     flags = [f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_CXX_FLAGS=-Werror -Wno-deprecated-declarations"]
     flags.append("-DFASTWEIGHTS_OPTIMIZATION=-O1")
     for command in (["-S", str(sources), "-B", str(tmp_path), *flags], ["--build", str(tmp_path)]):

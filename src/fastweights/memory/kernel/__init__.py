@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import struct
+import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Sequence
@@ -65,6 +66,8 @@ def _load() -> Status:
     places = [Path(chosen)] if chosen else [Path(__file__).parent, installed]
     cpu = torch.backends.cpu.get_cpu_capability()
     problem = "it was not built when the package was installed (no C++ compiler, or the build failed)"
+    if sys.platform == "win32":
+        problem = "there is none for Windows"
     for build in (build for build, runs_on in BUILDS.items() if runs_on is None or cpu in runs_on):
         for path in (place / f"libfastweights_{build}.so" for place in places):
             if not path.exists():
@@ -130,9 +133,10 @@ def warn_once() -> None:
     if _warned or torch.compiler.is_compiling() or os.environ.get("FASTWEIGHTS_KERNEL") == "off":
         return
     _warned = True
+    have = "install a C++ compiler (GCC 9 or newer, or clang 11 or newer) and the package again"
     warnings.warn(
-        f"FastWeights runs without its fused kernel, several times slower: {STATUS.reason}. To have it, install a C++ "
-        "compiler (GCC 9 or newer, or clang 11 or newer) and the package again; to do without it and this warning, "
+        f"FastWeights runs without its fused kernel, several times slower: {STATUS.reason}. To have it, "
+        f"{'use Linux, in WSL say' if sys.platform == 'win32' else have}; to do without it and this warning, "
         'say backend="torch" or set FASTWEIGHTS_KERNEL=off.',
         stacklevel=2,
     )

@@ -154,14 +154,15 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    turns = 2 if args.quick else 5
+    turns = 1 if args.quick else 5
     print(f"{machine()}; torch {torch.__version__}; {backend()}")
     print("CPU time on one thread; N× is how many times longer the other takes\n")
     rows = []
-    for size in (*TABLE, *FEW):
-        rows.append(row(*size, tuple(RIVALS), turns))
-        show(rows[-1])
     pair = ("fastweights", "lstm")
+    for sizes, rivals in ((FEW, pair), (TABLE, tuple(RIVALS))):
+        for size in sizes:
+            rows.append(row(*size, rivals, turns))
+            show(rows[-1])
     grids = {
         "units": [row(B, 64, H, H, pair, turns) for B in BATCHES for H in UNITS],
         "steps": [row(B, T, 100, 100, pair, turns) for B in BATCHES for T in STEPS],

@@ -8,13 +8,19 @@ import pytest
 from fastweights import cli
 
 CASES = [
-    ("", ["train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "report", "completion"]),
+    (
+        "",
+        [
+            *("train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "play", "export"),
+            *("report", "completion"),
+        ],
+    ),
     ("tr", ["train"]),
     ("train ", ["retrieval", "glimpses", "catch"]),
     ("train retrieval --embed", ["--embedding-range"]),
     ("train retrieval --core l", ["lstm"]),
     ("reproduce table1 --cells fast", ["fast-weights/20", "fast-weights/50", "fast-weights/100"]),
-    ("evaluate retr", ["retrieval-50"]),
+    ("evaluate retr", ["retrieval-20", "retrieval-20-lstm", "retrieval-50", "retrieval-50-lstm"]),
     ("evaluate retrieval-50 --split ", ["train", "validation", "test"]),
     ("faces import f", ["facekit", "fer"]),
     ("completion ", ["bash", "zsh", "fish"]),

@@ -10,9 +10,11 @@ from ..base.files import BadFileError
 from ..base.hints import did_you_mean
 from ..training.runs import RunError
 from .completion import completion
+from .export import export
 from .faces import faces_import, faces_look, faces_render
 from .nets import ask, evaluate, look_glimpses, watch
 from .parse import UsageError, parse
+from .play import play
 from .reproduce import (
     report,
     reproduce_ablations,
@@ -125,6 +127,8 @@ VERBS: dict[str, Callable[..., int]] = {
     "watch": watch,
     "evaluate": evaluate,
     "ask": ask,
+    "play": play,
+    "export": export,
     "report": report,
     "completion": completion,
 }

@@ -167,7 +167,8 @@ def forward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, reset, integrate, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    saved = _computes(fused, run).forward(run, dynamics, for_backward)
+    backend = _computes(fused, run)
+    saved = backend.forward(run, dynamics, for_backward, **({"compiled": True} if fused else {}))
     if for_backward and saved.x is None:
         saved = saved._replace(x=run.x.clone())
     if fused:  # an operator's results are memory of their own

@@ -10,7 +10,7 @@ that it started from::
 These weights carry decay, rate, store, read and resets, so their gradients are autograd's business, not this file's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -162,31 +162,6 @@ def _transit_backward(run: Run, t: int, grad: Tensor) -> Tensor:
     if run.W_int is not None and run.integrate is not None:
         back = torch.where(run.integrate[t].unsqueeze(-1) > 0, grad @ run.W_int, back)
     return back if run.keep is None else only(run.keep[t].unsqueeze(-1) > 0, back)
-
-
-def step_after(
-    past: Tensor, h: Tensor | None, x: Tensor, weights: Sequence[Tensor | None], w: Tensor, dynamics: Dynamics
-) -> Tensor:
-    """The state (B, H) after a step of x (B, I) from h, with `past` (T, B, H), all states since A was zero.
-
-    Args:
-        h: None: zero.
-        weights: C, b, W, gain, shift, as in `Run`.
-        w: how the step sees the states before it, (B or 1, T).
-    """
-    C, b, W, gain, shift = weights
-    assert C is not None
-    assert W is not None
-    z = F.linear(x, C, b)
-    if h is not None:
-        z = torch.addmm(z, h, W.T)
-
-    def recall(q: Tensor) -> Tensor:
-        # Not by batched products as in `_recall`, which take longer for so few numbers of each sequence.
-        scores = (past * q).sum(-1, keepdim=True) * w.t().unsqueeze(-1)  # (T, B, 1)
-        return (scores * past).sum(0)
-
-    return settle(z, recall, gain, shift, dynamics)[0][-1]
 
 
 def differentiable(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor | None]:

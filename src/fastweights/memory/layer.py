@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from . import checks, kernel, triton
 from .batch import FLAGS, Batch
-from .chunked import step_after
 from .equations import Dynamics
 from .export import exported
 from .modes import exporting, full_precision, watched
@@ -240,13 +239,15 @@ class _FastWeightsBase(nn.Module):
             return None
         if state is not None and not checks.fit((state.h,), ((*batch, H),), x.dtype):
             return None
-        T = len(past)
-        after = seen(T + 1)
-        dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        if not kernel.covers((past,)):
+            return None
+        T, after = len(past), seen(len(past) + 1)
         before = None if state is None else state.h.reshape(B, H)
-        with full_precision(x.device):
-            h = step_after(past, before, x.reshape(B, features), weights, after.w[0, :, T, :T], dynamics)
-        end = End(T + 1, torch.cat((past, h.unsqueeze(0))), h, None, None, after, None, None, x.dtype)
+        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
+        states = self._steps[suffix].after(
+            past, before, x.reshape(B, features), weights, after.w[0, 0, T, :T], *dynamics
+        )
+        end = End(T + 1, states, None, None, None, after, None, None, x.dtype)
         return FastWeightsState.left_by((end,), (*batch, H))
 
     def _weights(self, suffix: str) -> list[Any]:

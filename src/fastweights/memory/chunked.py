@@ -10,7 +10,7 @@ that it started from::
 These weights carry decay, rate, store, read and resets, so their gradients are autograd's business, not this file's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch

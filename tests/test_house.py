@@ -1,12 +1,16 @@
 """The rooms of the package, and which may know which."""
 
 import ast
+import importlib.metadata
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import fastweights
+from fastweights import memory
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fastweights"
@@ -55,8 +59,50 @@ def test_the_layer_needs_torch_alone():
     assert loaded - set(sys.stdlib_module_names) <= {"fastweights", "torch"}
 
 
-def test_versions_agree():
+def test_an_old_torch_is_refused_in_one_line():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == fastweights.__version__
+    assert project["dependencies"] == [f"torch>={'.'.join(map(str, memory.OLDEST))}"]
+    code = "import torch; torch.__version__ = '2.5.1'; import fastweights.memory"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ImportError: fastweights needs torch 2.13 or newer, this is 2.5.1: pip install --upgrade torch"
+
+
+def test_a_release_needs_a_tag_a_date_and_an_address(tmp_path):
+    shutil.copytree(ROOT / ".github", tmp_path / ".github")
+    for name in ("CITATION.cff", "CHANGELOG.md", "pyproject.toml", "src/fastweights/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def check(tag):
+        command = [sys.executable, tmp_path / ".github/release_check.py", tag]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    version = fastweights.__version__
+    assert f"the tag is v9, __version__ in src/fastweights/__init__.py is {version}" in check("v9").stdout
+    address, changes = tmp_path / "pyproject.toml", tmp_path / "CHANGELOG.md"
+    address.write_text(address.read_text().replace("github.com/OWNER", "github.com/somebody"))
+    changes.write_text(f"# Changelog\n\n## [{version}]\n")
+    assert check(f"v{version}").stdout == f"CHANGELOG.md has no heading '## [{version}] - DATE'\n"
+    changes.write_text(f"# Changelog\n\n## [{version}] - 2030-01-01\n")
+    assert check(f"v{version}").stdout == f"v{version} can be released\n"
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    local = [link for link in links if not link.startswith("https:")]
+    assert len(local) > 5
+    assert [link for link in local if not (ROOT / link.partition("#")[0]).exists()] == []
+
+
+def test_on_a_package_index_the_readme_has_absolute_links():
+    about = importlib.metadata.metadata("fastweights").get_payload()
+    links = re.findall(r"\]\(([^)]+)\)", str(about))
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_versions_agree():
+    assert importlib.metadata.version("fastweights") == fastweights.__version__
     assert f"version: {fastweights.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"## {fastweights.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{fastweights.__version__}]" in (ROOT / "CHANGELOG.md").read_text()

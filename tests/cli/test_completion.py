@@ -8,7 +8,13 @@ import pytest
 from fastweights import cli
 
 CASES = [
-    ("", ["train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "play", "report", "completion"]),
+    (
+        "",
+        [
+            *("train", "search", "reproduce", "faces", "look", "watch", "evaluate", "ask", "play", "export"),
+            *("report", "completion"),
+        ],
+    ),
     ("tr", ["train"]),
     ("train ", ["retrieval", "glimpses", "catch"]),
     ("train retrieval --embed", ["--embedding-range"]),

@@ -107,6 +107,12 @@ def test_the_readme_has_the_same_numbers():
         (entry,) = (e for e in catch_ if (e["variant"], e["core"]) == ([24, 5], core))
         return f"{sum(seed['sampled_return'] for seed in entry['seeds']) / len(entry['seeds']):.2f}"
 
+    def difference(place, sign=1):
+        records = json.loads((RESULTS / f"{place.partition('/')[0]}-tests.json").read_text())
+        (record,) = (r for r in records if r["id"] == place and r["claim"] != "similar")
+        low, high = sorted(sign * record[bound] for bound in ("low", "high"))
+        return f"{sign * record['estimate']:.2f} [{low:.2f}, {high:.2f}]"
+
     models = ("fast-weights", "lstm")
     expected = [[of(table1_, model, units, "tuned") for model in (*models, "a-lstm")] for units in (20, 50)] + [
         [of(table2_, model, units, "plain") for model in (*models, "convnet")] for units in (100, 200)
@@ -114,9 +120,14 @@ def test_the_readme_has_the_same_numbers():
     expected.append([of(table3_, model, 200, "rendered", accuracy=True) for model in (*models, "convnet")])
     expected.append([sampled(core) for core in (*models, "irnn")])
     readme = (ROOT / "README.md").read_text().replace("**", "")
-    table = readme[readme.index("| | fast weights | LSTM | best other |") :].split("\n\n")[0]
+    of_lstm = [f"table1/tuned/fast-weights-{units}-lstm-{units}" for units in (20, 50)]
+    of_lstm += [f"table2/plain/fast-weights-{units}-lstm-{units}" for units in (100, 200)]
+    differences = [*map(difference, of_lstm), difference("table3/rendered/fast-weights-200-lstm-200", -1)]
+    differences.append(difference("catch/24-5/fast-weights-lstm/sampled_return"))
+    table = readme[readme.index("| | fast weights | LSTM | best other | difference") :].split("\n\n")[0]
     shown = [[cell.strip() for cell in line.strip("|").split("|")][1:] for line in table.splitlines()[2:]]
-    assert [[first, second, third.split(" ", 1)[1]] for first, second, third in shown] == expected
+    assert [[first, second, third.split(" ", 1)[1]] for first, second, third, _ in shown] == expected
+    assert [row[-1] for row in shown] == differences
 
 
 def test_catch():

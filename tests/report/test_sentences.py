@@ -9,7 +9,7 @@ import pytest
 from fastweights.report.sentences import compares, sentences, unmeasured, untested
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RECORDS = [
     record for path in sorted((ROOT / "results").glob("*-tests.json")) for record in json.loads(path.read_text())
 ]

@@ -3,17 +3,24 @@
 import difflib
 from collections.abc import Iterable
 
-EXTRAS = {"ray": "cluster", "trimesh": "faces", "embreex": "faces"}  # and all else: paper
+EXTRAS = {  # and all else: paper
+    "ray": "cluster",
+    "trimesh": "faces",
+    "embreex": "faces",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
+}
 
 
 def install(*modules: str) -> str:
-    """How to get what an import did not find: the project is on no package index.
+    """How to get what an import did not find, however the package itself was installed.
 
     >>> install("tyro")
-    "in a clone of the project, pip install '.[paper]'"
+    "pip install 'fastweights[paper]'"
     """
     extras = sorted({EXTRAS.get(module.split(".")[0], "paper") for module in modules})
-    return f"in a clone of the project, pip install '.[{','.join(extras)}]'"
+    return f"pip install 'fastweights[{','.join(extras)}]'"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from ..base.files import BadFileError
 from ..base.hints import did_you_mean
 from ..training.runs import RunError
 from .completion import completion
+from .export import export
 from .faces import faces_import, faces_look, faces_render
 from .nets import ask, evaluate, look_glimpses, watch
 from .parse import UsageError, parse
@@ -127,6 +128,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "evaluate": evaluate,
     "ask": ask,
     "play": play,
+    "export": export,
     "report": report,
     "completion": completion,
 }

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test test-slow test-oldest docs wheel lint build/sanitize sanitize malformed aliasing interrupts flips bench clean
+.PHONY: help install demo test test-slow test-oldest docs wheel lint build/sanitize sanitize arm malformed aliasing interrupts flips triton compiled bench clean
 
 help:
 	@echo "make install   make .venv with the package and the tools to work on it"
@@ -14,10 +14,13 @@ help:
 	@echo "make wheel     a wheel and the sdist, checked, in dist"
 	@echo "make lint      ruff and mypy alone"
 	@echo "make sanitize  the kernel's tests under the address and undefined-behaviour sanitizers"
+	@echo "make arm       the kernel built for 64-bit ARM, run under qemu-user, beside the oracle"
 	@echo "make malformed CALLS=100000  calls with arguments that do not fit, under the sanitizers; none may crash"
 	@echo "make aliasing COUNT=20000   change tensors after a call; nothing may follow from them"
 	@echo "make interrupts COUNT=300   interrupt real commands at random moments; nothing may be lost"
 	@echo "make flips COUNT=1000       alter single bytes of a run's files; each must be noticed"
+	@echo "make triton EXAMPLES=300    the GPU kernels in Triton's interpreter, against the equations"
+	@echo "make compiled  the GPU kernels compiled for GPUs that need not be here, into docs/gpu.md"
 	@echo "make bench     speed, side by side with nn.LSTM and nn.RNN, and of agents"
 	@echo "make clean     remove .venv and all caches"
 
@@ -94,6 +97,15 @@ sanitize: build/sanitize
 malformed: build/sanitize
 	$(SANITIZED) $(BIN)/python tests/malformed.py --calls $(or $(CALLS),100000)
 
+# The kernel on another CPU: built for 64-bit ARM, run by qemu, compared with the oracle's numbers.
+ARM := aarch64-linux-gnu-g++ -std=gnu++17 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra -Wno-psabi -fopenmp -static
+
+arm: install
+	@mkdir -p build
+	$(BIN)/python tests/vectors.py build/vectors.bin
+	$(ARM) tests/vectors.cpp src/fastweights/memory/kernel/*.cpp -o build/vectors-arm
+	qemu-aarch64 build/vectors-arm build/vectors.bin
+
 aliasing: install
 	$(BIN)/python tests/aliasing.py --cases $(or $(COUNT),20000)
 
@@ -103,8 +115,17 @@ interrupts: install
 flips: install
 	$(BIN)/python tests/flips.py --count $(or $(COUNT),1000)
 
+triton: install
+	TRITON_INTERPRET=1 EXAMPLES=$(or $(EXAMPLES),300) $(BIN)/pytest -n 2 tests/memory/triton
+	TRITON_INTERPRET=0 $(BIN)/python tests/memory/triton/forms.py
+
+compiled: install
+	$(BIN)/python benchmarks/compiled.py --write docs/gpu.md
+
 bench: install
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/agents.py
 
 clean:

@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "training": {"base", "training"},
     "paper": {"base", "models", "paper", "report", "tasks", "training"},
     "report": {"base", "report"},
-    "cli": {"base", "cli", "models", "paper", "report", "tasks", "training"},
+    "play": {"base", "models", "play"},
+    "cli": {"base", "cli", "models", "paper", "play", "report", "tasks", "training"},
 }
 
 

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 import pytest
+import torch
 import tyro
 
 import fastweights
@@ -50,6 +51,9 @@ from fastweights.cli.parse import CONFIG
         ("reproduce table1 --seeds 0", "seeds must be at least 1, got 0"),
         ("look glimpses --out x.foo", "--out must end in .png or .svg, the formats there are; got 'x.foo'"),
         ("faces look fer --out x", "--out must end in .png or .svg, the formats there are; got 'x'"),
+        ("train retrieval --device gpu", "--device must be one of 'cpu', 'cuda', 'mps', 'auto'; got 'gpu'"),
+        ("reproduce table1 --gpus 2", "gpus must go with the device 'cuda', got 2 with the device 'cpu'"),
+        ("train catch --gpus 2", "gpus must go with the device 'cuda', got 2 with the device 'cpu'"),
         ("completion csh", "must be one of 'bash', 'zsh', 'fish'; got 'csh'"),
     ],
 )
@@ -62,6 +66,26 @@ def test_what_is_mistyped_is_said_in_one_line(line, message, tmp_path, monkeypat
     assert said.count("\n") == 1
     assert out == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train retrieval",
+        "train glimpses",
+        "train catch",
+        *(f"reproduce {table}" for table in ("table1", "claims", "table2", "ablations catch", "table3", "catch")),
+        *(f"search {table}" for table in ("table1", "claims", "table2", "table3", "catch")),
+        "evaluate retrieval-50",
+        "ask retrieval-50 c9??c",
+        "watch catch-16-3",
+    ],
+)
+def test_a_device_that_is_not_here_is_said_in_one_line(line, tmp_path, monkeypatch, capsys):
+    test_what_is_mistyped_is_said_in_one_line(
+        f"{line} --device cuda", "device must be one that is here, ", tmp_path, monkeypatch, capsys
+    )
 
 
 def test_groups_list_their_verbs(capsys):

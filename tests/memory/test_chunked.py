@@ -3,6 +3,7 @@
 import pytest
 import torch
 from reference import random_run
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastweights.memory import autograd, chunked, kernel
 from fastweights.memory.chunked import Run
@@ -76,3 +77,39 @@ def test_operators_pass_opcheck(options, K, fused):
         ]
         args = (torch.randn_like(hs), grad_A, *saved, *detached[1:], 2, "sustained", "tanh", False, fused, wanted)
         torch.library.opcheck(autograd.backward_op, args)
+
+
+class Operations(TorchDispatchMode):
+    """Counts them; those that only look at memory in another way, too."""
+
+    names: list[str]
+
+    def __enter__(self):
+        self.names = []
+        return super().__enter__()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.names.append(operation._schema.name)
+        return operation(*args, **(kwargs or {}))
+
+
+def operations(T, dynamics):
+    """Of a forward and a backward of T steps."""
+    options = {"before": False, "start": False, "wiped": False, "integrated": False, "shared": True}
+    run, wanted = random_run(T, 2, 3, 4, T, **options), [True] * chunked.WEIGHTS + [False] * 4
+    with torch.no_grad(), Operations() as forward:
+        saved = chunked.forward(run, dynamics, True)
+    with torch.no_grad(), Operations() as backward:
+        chunked.backward(saved.hs, None, run, saved, dynamics, tuple(wanted))
+    return forward.names, backward.names
+
+
+@pytest.mark.parametrize("dynamics", DYNAMICS[:1] + [Dynamics(1, "identity", "tanh", True)])
+def test_a_step_is_few_operations(dynamics):
+    few, many = operations(10, dynamics), operations(30, dynamics)
+    forward, backward = ((len(b) - len(a)) / 20 for a, b in zip(few, many, strict=True))
+    assert forward <= 20
+    assert backward <= 35
+    waits = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"}
+    assert not waits & {name for names in many for name in names}
+    print(forward, backward)

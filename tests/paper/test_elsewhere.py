@@ -95,11 +95,8 @@ def test_a_run_is_trained_measured_and_asked_on_a_device(tmp_path, core, device)
             torch.testing.assert_close(mine.attention, theirs.attention)
 
 
-def crossings(tmp_path, device, config):
-    """Of an agent that learns, for each update."""
-    path = tmp_path / f"{config.core}-{config.training.rollout}"
-    agents.train(config, path, "", device=NAME)  # with what happens once
-    device.crossed.clear()
+def crossings(device, config):
+    """Of an agent that learns, in an update."""
     worker = a3c.Worker(config, config.training, 0, DEVICE)
     weights = torch.nn.utils.parameters_to_vector(worker.net.parameters()).detach()
     device.crossed.clear()
@@ -108,15 +105,24 @@ def crossings(tmp_path, device, config):
 
 
 @pytest.mark.parametrize("core", ["irnn", "lstm", "fast-weights"])
-def test_an_agent_waits_once_for_an_update_however_long_it_plays(tmp_path, core, device):
+def test_an_agent_waits_once_for_an_update_however_long_it_plays(core, device):
     """One game lasts 7 moves."""
     recipe = a3c.Recipe(frames=200, num_envs=4, rollout=3)
     config = Catch(core=core, size=8, visible=2, last_action=True, training=recipe)
-    few = crossings(tmp_path, device, config)
-    more = crossings(tmp_path, device, dataclasses.replace(config, training=dataclasses.replace(recipe, rollout=6)))
+    few = crossings(device, config)
+    more = crossings(device, dataclasses.replace(config, training=dataclasses.replace(recipe, rollout=6)))
     assert few == more
     assert few["fetched"] == 1
-    assert RunFolder(tmp_path / f"{core}-3").result["device"] == "meta"
+
+
+def test_an_agent_is_trained_on_a_device(tmp_path, device):
+    config = Catch(size=4, visible=2, training=a3c.Recipe(frames=100, num_envs=4, rollout=3))
+    results = [agents.train(config, tmp_path / name, "", device=name) for name in (NAME, "cpu")]
+    assert [result["device"] for result in results] == ["meta", "cpu"]
+    assert results[0]["updates"] == results[1]["updates"]
+    nets = [agents.load_net(RunFolder(tmp_path / name)).state_dict() for name in (NAME, "cpu")]
+    for name in nets[0]:
+        torch.testing.assert_close(nets[0][name], nets[1][name], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("core", ["irnn", "lstm", "fast-weights"])
@@ -173,16 +179,14 @@ def test_jobs_know_their_device(tmp_path, monkeypatch):
     from fastweights.paper.catch import ablations, learning
     from fastweights.paper.cells import Planned
     from fastweights.training import devices, search
+    from fastweights.training.workers import Outcomes
 
     monkeypatch.setattr(devices, "find", lambda name: CPU)
     jobs, crew = [], Workers(1, device="mps")
 
     def run_all(asked, workers, describe, **options):
         jobs.extend(asked)
-        return SimpleNamespaceOutcomes
-
-    class SimpleNamespaceOutcomes:
-        failures: dict = {}
+        return Outcomes()
 
     for room in (cells, ablations, learning):
         monkeypatch.setattr(room, "run_all", run_all)
@@ -192,5 +196,6 @@ def test_jobs_know_their_device(tmp_path, monkeypatch):
     ablations.reproduce(["as selected"], tmp_path, crew, "")
     plan = studies.make_plan("grid", ["lr=0.1,0.2"], 0, 0)
     studies.run("mine", plan, small(), tmp_path, None, crew, "", run.train_on_validation)
-    assert len(jobs) == 1 + 1 + 3 * 3 + 2
+    assert {job.function for job in jobs} == {run.train, agents.train, run.train_on_validation}
+    assert len({job.name for job in jobs}) == len(jobs) > 1 + 1 + 3 + 2 - 1
     assert {job.arguments["device"] for job in jobs} == {"mps"}

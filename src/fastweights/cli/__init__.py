@@ -14,6 +14,7 @@ from .export import export
 from .faces import faces_import, faces_look, faces_render
 from .nets import ask, evaluate, look_glimpses, watch
 from .parse import UsageError, parse
+from .play import play
 from .reproduce import (
     report,
     reproduce_ablations,
@@ -127,6 +128,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "evaluate": evaluate,
     "ask": ask,
     "export": export,
+    "play": play,
     "report": report,
     "completion": completion,
 }

@@ -1,15 +1,15 @@
 """Runs for autograd, and as operators that torch.compile takes as they are, by the kernel or by its torch twin."""
 
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import checks, chunked, kernel
-from .chunked import WEIGHTS, Gradients, Run, Saved, differentiable
+from . import checks, chunked, kernel, triton
+from .chunked import differentiable
 from .equations import Dynamics
 from .modes import PLAIN, batched, compiled, transformed, watched
+from .run import WEIGHTS, Gradients, Run, Saved
 
 TENSORS, GRADIENTS, SAVED = len(Run._fields), len(Gradients._fields), len(Saved._fields)
 RESULTS = 3  # of what is saved: hs, states and A
@@ -27,15 +27,22 @@ def run_through(run: Run, dynamics: Dynamics, fused: bool, for_backward: bool) -
         return hs, states, A
     if watched():
         return _watched_run(run, dynamics)
-    fused = fused and kernel.covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    fused = (
+        fused and _code(True, run.x).covers((run.x, *run[H0:-1])) and (run.steps is None or type(run.steps) in PLAIN)
+    )
     if not (fused or all(tensor is None or type(tensor) in PLAIN for tensor in run)):
         return _watched_run(run, dynamics)
     if for_backward:
         # An argument costs time: the weights of the past, whose gradients are seldom wanted, go together.
         count = GRADIENTS if run.w.requires_grad or run.p.requires_grad else WEIGHTS
         return RunFunction.apply(run, dynamics, fused, *run[:count])[:RESULTS]  # type: ignore[no-untyped-call, no-any-return]
-    saved = (kernel if fused else chunked).forward(run, dynamics, False)
+    saved = _code(fused, run.x).forward(run, dynamics, False)
     return saved.hs, saved.states, saved.A
+
+
+def _code(fused: bool, x: Tensor) -> Any:
+    """What computes on the device of x."""
+    return chunked if not fused else triton if triton.takes(x) else kernel
 
 
 def _watched_run(run: Run, dynamics: Dynamics) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -54,7 +61,7 @@ class RunFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: Run, dynamics: Dynamics, fused: bool, *tensors: Any) -> Any:
-        saved = (kernel if fused else chunked).forward(run, dynamics, True)
+        saved = _code(fused, run.x).forward(run, dynamics, True)
         hs, states, A, x, *others = saved
         if x is None and run.x.is_inference():  # which cannot be saved for a backward
             x = run.x.clone()
@@ -85,11 +92,11 @@ class RunFunction(torch.autograd.Function):
         if many or torch.is_grad_enabled() or transformed():  # many at once, or such as will be differentiated in turn
             grads = _differentiable_backward(grad_hs, grad_A, run, ctx.dynamics, wanted)
         else:
-            if not ctx.fused:
+            code = _code(ctx.fused, x)
+            if code is not kernel:  # which looks for itself
                 checks.still_there(run[1:H0])
             grad_hs = torch.zeros_like(states) if grad_hs is None else grad_hs
-            backward = kernel.backward if ctx.fused else chunked.backward
-            grads = backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
+            grads = code.backward(grad_hs, grad_A, run, saved, ctx.dynamics, wanted)
         found = [grad if need else None for grad, need in zip(grads[:count], wanted, strict=False)]
         return None, None, None, _sum(found[0], grad_copy) if wanted[0] else None, *found[1:]
 
@@ -160,7 +167,8 @@ def forward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, reset, integrate, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
-    saved = _computes(fused, run).forward(run, dynamics, for_backward)
+    backend = _computes(fused, run)
+    saved = backend.forward(run, dynamics, for_backward, **({"compiled": True} if fused else {}))
     if for_backward and saved.x is None:
         saved = saved._replace(x=run.x.clone())
     if fused:  # an operator's results are memory of their own
@@ -168,10 +176,11 @@ def forward_op(
     return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
 
 
-def _computes(fused: bool, run: Run) -> ModuleType:
-    if fused and not kernel.covers(run[:-1]):
-        raise ValueError("compiled for plain float32 or float64 tensors on the CPU, called with others")
-    return kernel if fused else chunked
+def _computes(fused: bool, run: Run) -> Any:
+    code = _code(fused, run.x)
+    if fused and not code.covers(run[:-1]):
+        raise ValueError("compiled for plain float32 or float64 tensors on one device, called with others")
+    return code
 
 
 def _setup_op_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -199,7 +208,7 @@ def _op_backward(
 def _(*args: Any) -> Any:
     run, dynamics = Run(*args[:TENSORS]), Dynamics(*args[TENSORS:-2])
     fused, for_backward = args[-2:]
-    shapes = (kernel if fused else chunked).saved_shapes(run, dynamics)
+    shapes = _code(fused, run.x).saved_shapes(run, dynamics)
     if not for_backward:
         (T, B, H), last = shapes[0], run.x.shape[0] - (run.chunks - 1) * run.w.shape[-1]
         shapes = (T, B, H), (last, B, H), shapes[2]
@@ -244,9 +253,11 @@ def backward_op(
     saved = Saved(states, states, A, x, queries, normals, scales, matrices)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     grads = _computes(fused, run).backward(grad_hs, grad_A, run, saved, dynamics, tuple(wanted))
-    return [
+    given = [
         grad if needed and grad is not None else states.new_empty(0) for grad, needed in zip(grads, wanted, strict=True)
     ]
+    # An operator's results are memory of their own.
+    return [grad if grad.untyped_storage().nbytes() == grad.nbytes else grad.clone() for grad in given]
 
 
 @backward_op.register_fake

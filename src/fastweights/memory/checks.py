@@ -228,5 +228,5 @@ def integrate(value: object, possible: bool) -> None:
 
 
 def _readable(value: Tensor) -> bool:
-    """Whether looking at the numbers is possible: not while tracing, inside vmap, or without data."""
-    return not watched() and not value.is_meta and type(value) in PLAIN
+    """Whether looking at the numbers is possible, not while tracing or inside vmap, and no GPU has to be waited for."""
+    return not watched() and value.is_cpu and type(value) in PLAIN

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from . import checks, kernel
+from . import checks, kernel, triton
 from .batch import FLAGS, Batch
-from .chunked import step_after
 from .equations import Dynamics
 from .export import exported
 from .modes import exporting, full_precision, watched
@@ -75,9 +74,11 @@ class _FastWeightsBase(nn.Module):
         checks.number("rate", rate, 0, open_ends=learn_rate)
         checks.choice("settling", settling, ("sustained", "identity"))
         checks.choice("nonlinearity", nonlinearity, ("relu", "tanh"))
-        checks.choice("backend", backend, ("auto", "torch", "kernel"))
+        checks.choice("backend", backend, ("auto", "torch", "kernel", "triton"))
         if backend == "kernel" and not kernel.AVAILABLE:
             raise ValueError(f"backend 'kernel' cannot be used: {kernel.backend().reason}")
+        if backend == "triton" and not triton.AVAILABLE:
+            raise ValueError(f"backend 'triton' cannot be used: {triton.MISSING}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.inner_steps, self.settling, self.nonlinearity = inner_steps, settling, nonlinearity
         self.layer_norm, self.normalize_start = layer_norm, normalize_start
@@ -156,7 +157,12 @@ class _FastWeightsBase(nn.Module):
         C, b, W, gain, shift = weights = self._weights(suffix)
         W_int = None if controls.integrate is None else getattr(self, "weight_integration" + suffix)
         slow, dtype = Slow(C, b, W, W_int, gain, shift), W.dtype
-        fused = self.backend != "torch" and W_int is None and not watched() and self._fitting[suffix](weights, dtype)
+        fused = (
+            self.backend in ("auto", "kernel")
+            and W_int is None
+            and not watched()
+            and self._fitting[suffix](weights, dtype)
+        )
         if not fused:
             slow = Slow(*checks.weights(slow, self.hidden_size, x.shape[-1], suffix))
         decay_logit = getattr(self, "decay_logit" + suffix) if self.learn_decay else None
@@ -175,7 +181,10 @@ class _FastWeightsBase(nn.Module):
         rate = self.rate if rate_log is None else rate_log.exp().squeeze()
         dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
         if not fused:
-            fused = self.backend != "torch" and kernel.AVAILABLE and x.is_cpu and (watched() or kernel.covers(slow))
+            code, there = (triton, True) if triton.takes(x) else (kernel, kernel.AVAILABLE and x.is_cpu)
+            fused = self.backend != "torch" and there and (watched() or code.covers(slow))
+            if self.backend == "triton" and code is not triton:
+                raise ValueError(f"backend 'triton' takes tensors on a GPU (CUDA or ROCm), got {x.device}")
             if self.backend == "kernel" and not x.is_cpu:
                 raise ValueError(f"backend 'kernel' takes tensors on the CPU, got {x.device}")
             if self.backend == "auto" and x.is_cpu and not kernel.AVAILABLE:
@@ -200,6 +209,10 @@ class _FastWeightsBase(nn.Module):
         if type(x) is not Tensor or self.backend == "torch" or self.learn_decay or self.learn_rate:
             return None
         weights = self._weights(suffix)
+        if self.backend == "triton" or (triton.takes(x) and self.backend == "auto"):
+            options = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+            stepped = triton.step(x, weights, state, self._steps[suffix].shapes, options, self.decay, self.rate)
+            return None if stepped is None else FastWeightsState.made_of(*stepped)
         if x.numel() >= self._wide and (step := self._step_after(x, state, weights, suffix)) is not None:
             return step
         h, A = (None, None) if state is None else (state.h, state.A)
@@ -226,13 +239,15 @@ class _FastWeightsBase(nn.Module):
             return None
         if state is not None and not checks.fit((state.h,), ((*batch, H),), x.dtype):
             return None
-        T = len(past)
-        after = seen(T + 1)
-        dynamics = Dynamics(self.inner_steps, self.settling, self.nonlinearity, self.normalize_start)
+        if not kernel.covers((past,)):
+            return None
+        T, after = len(past), seen(len(past) + 1)
         before = None if state is None else state.h.reshape(B, H)
-        with full_precision(x.device):
-            h = step_after(past, before, x.reshape(B, features), weights, after.w[0, :, T, :T], dynamics)
-        end = End(T + 1, torch.cat((past, h.unsqueeze(0))), h, None, None, after, None, None, x.dtype)
+        dynamics = (self.inner_steps, self.settling == "identity", self.nonlinearity == "tanh", self.normalize_start)
+        states = self._steps[suffix].after(
+            past, before, x.reshape(B, features), weights, after.w[0, 0, T, :T], *dynamics
+        )
+        end = End(T + 1, states, None, None, None, after, None, None, x.dtype)
         return FastWeightsState.left_by((end,), (*batch, H))
 
     def _weights(self, suffix: str) -> list[Any]:
@@ -297,8 +312,9 @@ class FastWeights(_FastWeightsBase):
         bidirectional: a second net reads the sequence backwards; the outputs are concatenated.
         learn_decay: train λ = sigmoid(`decay_logit_l0`), one per layer and direction; `decay` is where it starts.
         learn_rate: train η = exp(`rate_log_l0`) likewise.
-        backend: what computes it: "kernel" (fused, float32 and float64 on the CPU), "torch" (anything, anywhere), or
-            "auto": the kernel where it can be used. `fastweights.backend()` tells.
+        backend: what computes it: "kernel" (fused, on the CPU) or "triton" (fused, on a CUDA or ROCm GPU), both float32
+            and float64; "torch" (anything, anywhere); or "auto": whatever is best where the tensors are.
+            `fastweights.backend()` tells for the CPU, `fastweights.backend("cuda")` for a GPU.
 
     Parameters are named as in `nn.RNN`: `weight_ih_l0` (H, I) is C, `weight_hh_l0` (H, H) is W, then `bias_l0`,
     `norm_weight_l0`, `norm_bias_l0` (H,) each; `_reverse` for the other direction.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from . import autograd, chunked
-from .chunked import Run
 from .equations import Dynamics
+from .run import Run
 from .state import End, last_of
 from .weights import Controls, weigh
 

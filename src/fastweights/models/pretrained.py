@@ -1,10 +1,14 @@
-"""Trained nets that come with the package."""
+"""Trained nets that come with the package, in half precision."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
+
+import torch
 
 from ..base.hints import install
 from .agent import Agent
+from .glimpses import GlimpseNet, GlimpseSignals
 from .retrieval import RetrievalNet
 
 FOLDER = Path(__file__).parent / "weights"
@@ -12,17 +16,23 @@ NAMES = tuple(sorted(path.name for path in FOLDER.iterdir() if path.is_dir()))  
 
 
 @overload
-def pretrained(name: Literal["retrieval-50"]) -> RetrievalNet: ...
+def pretrained(
+    name: Literal["retrieval-20", "retrieval-20-lstm", "retrieval-50", "retrieval-50-lstm"],
+) -> RetrievalNet: ...
 @overload
-def pretrained(name: Literal["catch-16-3", "catch-16-3-lstm"]) -> Agent: ...
+def pretrained(name: Literal["glimpses-50", "glimpses-200"]) -> GlimpseNet: ...
 @overload
-def pretrained(name: str) -> RetrievalNet | Agent: ...
-def pretrained(name: str) -> RetrievalNet | Agent:
+def pretrained(name: Literal["catch-16-3", "catch-16-3-lstm", "catch-16-3-irnn"]) -> Agent: ...
+@overload
+def pretrained(name: str) -> RetrievalNet | GlimpseNet | Agent: ...
+def pretrained(name: str) -> RetrievalNet | GlimpseNet | Agent:
     """A trained net, ready for use.
 
     Args:
-        name: "retrieval-50", associative retrieval with 50 fast-weights units; "catch-16-3" or "catch-16-3-lstm", an
-            agent that plays Catch, with 128 units of fast weights or of an LSTM. Their `config.json` have the commands.
+        name: "retrieval-20" or "retrieval-50", associative retrieval with so many units of fast weights, and the same
+            with "-lstm"; "glimpses-50" or "glimpses-200", handwritten digits by glimpses; "catch-16-3", an agent that
+            plays Catch with 128 units of fast weights, and the same with "-lstm" or "-irnn" (a ReLU RNN). Their
+            `config.json` have the commands.
 
     >>> from fastweights.tasks import retrieval
     >>> net = pretrained("retrieval-50")
@@ -38,9 +48,26 @@ def pretrained(name: str) -> RetrievalNet | Agent:
         raise ModuleNotFoundError(message, name=error.name) from error
     path = FOLDER / name / "best.safetensors"
     weights, facts = read_tensors(path)
-    net = (Agent if facts["task"] == "catch" else RetrievalNet)(**facts["net"])
+    net: RetrievalNet | GlimpseNet | Agent
+    if facts["task"] == "glimpses":
+        net = _glimpses(facts["net"], facts["signals"])
+        weights = {key.removeprefix("net."): values for key, values in weights.items()}
+    else:
+        net = (Agent if facts["task"] == "catch" else RetrievalNet)(**facts["net"])
     try:
         net.load_state_dict(weights)
     except RuntimeError as error:
         raise BadFileError(f"{path} is of another net: install the package again") from error
     return net.eval()
+
+
+def _glimpses(settings: Mapping[str, Any], signals: Mapping[str, Any]) -> GlimpseNet:
+    """A net of fast weights for glimpses of 7 × 7 pixels of digits, as its run's settings say."""
+    return GlimpseNet(
+        settings["model"],
+        settings["units"],
+        pixels=49,
+        signals=GlimpseSignals(**{name: torch.tensor(values) for name, values in signals.items()}),
+        classes=10,
+        options={name: settings[name] for name in ("decay", "rate", "inner_steps", "settling")},
+    )

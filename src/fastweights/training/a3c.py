@@ -41,7 +41,7 @@ class Recipe:
     """How to learn."""
 
     lr: float = 1e-3
-    """Learning rate."""
+    """The learning rate."""
     schedule: Literal["linear", "constant"] = "linear"
     """How the learning rate goes on: to zero along a line, or not at all."""
     frames: int = 4_000_000

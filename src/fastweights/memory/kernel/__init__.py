@@ -21,18 +21,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import checks
-from ..chunked import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
+from .. import checks, triton
 from ..equations import Dynamics
 from ..modes import PLAIN
 from ..products import product
+from ..run import WEIGHTS, Gradients, Run, Saved, outer, sums_to_size, transition_gradients
 
 # What torch.compile asks before it uses a graph again.
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
-ABI = 11
+ABI = 14
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-NONE = (0,) * 13
+NONE = (0,) * 15
+H0 = Run._fields.index("h0")  # the first that is not x and not a weight
 LARGE = 1 << 23  # bytes
 LEAST_ROWS = 6  # of a product by the library
 WORTH_THREADS = 1 << 21  # multiplications
@@ -41,9 +42,9 @@ BUILDS = {"avx512": ("AVX512",), "avx2": ("AVX2", "AVX512"), "baseline": None}
 
 
 # `fw_scan` of scan.h: every field is 64 bits wide, numbers first, then pointers.
-_pack = struct.Struct("18q34Q").pack
+_pack = struct.Struct("19q36Q").pack
 _pack_step = struct.Struct("8q2d5Q").pack  # fw_step: what steps have in common
-_pack_states = struct.Struct("5Q").pack  # and the rest of it
+_pack_states = struct.Struct("5Qq3Q").pack  # and the rest of it
 _pack_rows = struct.Struct("4q3Q").pack  # fw_rows
 _pack_outer = struct.Struct("4q3Q").pack  # fw_outer
 
@@ -79,7 +80,10 @@ def _load() -> Status:
             except (OSError, AttributeError) as error:
                 problem = f"{path} cannot be loaded: {error}"
                 continue
-            return Status(library, f"kernel ({build})", f"the best build that is here for this CPU ({cpu})")
+            reason = f"the best build that is here for this CPU ({cpu})"
+            if not library.fw_has_threads():
+                reason += "; it uses one thread, as its compiler had no OpenMP that it could share with torch"
+            return Status(library, f"kernel ({build})", reason)
     return Status(None, "torch", f"the kernel cannot be used: {problem}")
 
 
@@ -101,7 +105,7 @@ if AVAILABLE:
 
 
 class Backend(NamedTuple):
-    """What computes the layers on CPU tensors, "kernel (…)" or "torch", and why."""
+    """What computes the layers, "kernel (…)", "triton (…)" or "torch", and why."""
 
     name: str
     reason: str
@@ -110,13 +114,14 @@ class Backend(NamedTuple):
         return f"{self.name}: {self.reason}"
 
 
-def backend() -> Backend:
-    """What `backend="auto"` means on this machine.
+def backend(device: str | torch.device = "cpu") -> Backend:
+    """What `backend="auto"` means on this machine for tensors on a device.
 
     >>> print(backend())  # doctest: +SKIP
     kernel (avx2): the best build that is here for this CPU (AVX2)
     """
-    return Backend(STATUS.name, STATUS.reason)
+    device = torch.device(device)
+    return Backend(STATUS.name, STATUS.reason) if device.type == "cpu" else Backend(*triton.status(device))
 
 
 _warned = False
@@ -169,19 +174,47 @@ def covers(tensors: Sequence[Tensor | None]) -> bool:
     return True
 
 
-def saved_shapes(run: Run, dynamics: Dynamics) -> tuple[tuple[int, ...], ...]:
+def lanes_of(run: Run, threads: int | None = None) -> int:
+    """How the kernel arranges its work: so many sequences to a vector, or, for few sequences, 1: vectors of units.
+
+    Vectors may be half as long as the CPU's, for few sequences or idle threads; the numbers are the same, to the bit.
+    Sequences one by one are another matter, so that is not for the number of threads to decide.
+
+    Args:
+        threads: None for a compiled graph, which is the same for any number of them, and of steps.
+    """
+    (T, B, _), H, most = run.x.shape, run.W.shape[0], LANES[run.x.dtype]
+    # In tenths of what a sequence costs in a full block of 16, measured: docs/speed.md.
+    block, half, single = 160, 100, (22 if H < 32 else 18 if H < 48 else 13 if H <= 112 else 12) * 16 // most
+    blocks, halves = -(-B // most), -(-2 * B // most)
+    if single * B < min(block * blocks, half * halves):
+        return 1
+    if threads is None:
+        threads = 1
+    elif run.A0 is not None and H >= 48 and T <= 32:  # to put a large A into lanes takes longer than some steps
+        return 1
+    return most // 2 if half * -(-halves // threads) < block * -(-blocks // threads) else most
+
+
+def saved_shapes(run: Run, dynamics: Dynamics, threads: int | None = None) -> tuple[tuple[int, ...], ...]:
     """Of what `forward` returns for a backward to come; (0,): nothing."""
     T, B, features = run.x.shape
     H, K = run.W.shape[0], run.w.shape[-1]
-    S, lanes, norm, n = dynamics.inner_steps, LANES[run.x.dtype], run.gain is not None, -(-T // K)
+    S, lanes, norm, n = dynamics.inner_steps, lanes_of(run, threads), run.gain is not None, -(-T // K)
     start = norm and dynamics.normalize_start
     last = T - (n - 1) * K
     pairs = (n - 1) * (K * (K - 1) // 2) + last * (last - 1) // 2
     trails, norms = S + (norm if S else start), norm * S + start
-    bands = -(-H // 4)
-    matrix = 8 * bands * (bands + 1) if run.A0 is None else H * H
-    per_block = trails * T * H + norms * T + S * pairs + (n - 1) * matrix
-    kept = ((B + lanes - 1) // lanes, per_block * lanes)
+    if lanes == 1:
+        vector = LANES[run.x.dtype]
+        width = -(-H // vector) * vector
+        numbers = (trails * T + (n - 1) * H) * width + norms * T + S * pairs
+        per_sequence = -(-numbers // vector) * vector
+    else:
+        bands = -(-H // 4)
+        matrix = 8 * bands * (bands + 1) if run.A0 is None else H * H
+        per_sequence = trails * T * H + norms * T + S * pairs + (n - 1) * matrix
+    kept = (-(-B // lanes), lanes, per_sequence)
     return (T, B, H), (T, B, H), (0,) if n == 1 else (B, H, H), (T, B, features), kept
 
 
@@ -227,7 +260,7 @@ def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in scan.cpp."""
+    """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in products.h."""
     (rows, M), N = a.shape, b.shape[1]
     if M < LEAST_ROWS or N < LANES[a.dtype]:
         return outer(a, b)
@@ -238,16 +271,21 @@ def _outer(a: Tensor, b: Tensor) -> Tensor:
     return sums
 
 
-def _fuses(x: Tensor) -> bool:
-    """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them."""
+def _fuses(x: Tensor, lanes: int) -> bool:
+    """Whether the kernel takes the products with C upon itself: only with few empty lanes is it good at them.
+
+    Shorter vectors are no reason, or the number of threads would matter to the numbers.
+    """
     B = x.shape[1]
-    return -B % LANES[x.dtype] <= B // 8
+    return lanes > 1 and -B % LANES[x.dtype] <= B // 8
 
 
-def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
-    """As `fastweights.memory.chunked.forward`."""
-    x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics), 0, None
-    if _fuses(x):
+def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = False) -> Saved:
+    """As `fastweights.memory.chunked.forward`; what is `compiled` has the same shapes for any number of threads."""
+    threads = None if compiled else torch.get_num_threads()
+    x, (all_hs, _, last, _, kept), inputs, u = run.x.contiguous(), saved_shapes(run, dynamics, threads), 0, None
+    lanes = kept[1]
+    if _fuses(x, lanes):
         inputs, hs = _address(x), _empty(x, *all_hs)
     elif run.steps is None:
         u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
@@ -255,8 +293,9 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool) -> Saved:
         rows = _Rows(x.shape[0], run.steps)
         packed = rows.pack(x, rows.count())
         u, hs = _product(packed, run.C.t(), len(packed), all_hs[-1]), _empty(x, *all_hs)
-    buffer, A = _empty(x, *kept), None if last == (0,) else x.new_empty(last)
-    _call("forward", run, dynamics, (inputs, _at(u), _at(hs), _at(A), _at(buffer), *NONE))
+    buffer, A = _empty(x, *kept) if for_backward else None, None if last == (0,) else x.new_empty(last)
+    made = hs.data_ptr(), 0 if A is None else A.data_ptr(), 0 if buffer is None else buffer.data_ptr()
+    _call("forward", run, dynamics, lanes, (*made, *NONE), inputs, 0 if u is None else u.data_ptr())
     if for_backward:
         return Saved(hs, _lazy_clone(hs), A, None, buffer)
     return Saved(hs, _lazy_clone(hs) if A is None else hs[run.steps_of(run.chunks - 1)].clone(), A)
@@ -276,29 +315,41 @@ def backward(
     grad_u = _empty(hs, count, H)
     grad_b = None if b is None else empty(H)
     grad_gain, grad_shift = (None, None) if gain is None else (empty(H), empty(H))
-    grad_h0, grad_A0 = None if h0 is None else empty(B, H), None if A0 is None else empty(B, H, H)
+    grad_h0 = None if h0 is None else empty(B, H)
+    grad_A0 = None if A0 is None or not wanted[H0 + 1] else empty(B, H, H)
     weights: dict[str, Tensor] = {}
     if any(wanted[WEIGHTS:]):
         n, K = run.chunks, run.w.shape[-1]
         weights = {"w": zeros(n, B, K, K), "p": zeros(n, B, K), "left": zeros(n - 1, B, K), "p_left": zeros(n - 1, B)}
-    grad_x = _empty(x, *x.shape) if wanted[0] and _fuses(x) else None
-    sums = (grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
-    made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, *sums, *(weights.values() or (None,) * 4))
-    _call("backward", run, dynamics, (0, 0, _address(hs), *map(_at, made)))
+    assert saved.queries is not None
+    lanes = saved.queries.shape[1]
+    grad_x = _empty(x, *x.shape) if wanted[0] and _fuses(x, lanes) else None
+    # The library does the products over all steps, too, where nothing is to be left out of them.
+    enough = H >= LEAST_ROWS and min(H, x.shape[-1]) >= LANES[x.dtype]
+    grad_C, grad_W, grad_W_int, inputs = None, None, None, 0
+    if enough and rows is None and run.keep is run.integrate is h0 is None:
+        x = x.contiguous()
+        grad_C, grad_W, inputs = empty(H, x.shape[-1]), empty(H, H), _address(x)
+    made = (saved.A, saved.queries, grad_hs, grad_A, grad_x, grad_u, grad_b, grad_gain, grad_shift, grad_h0, grad_A0)
+    made = (*made, *(weights.values() or (None,) * 4), grad_C, grad_W)
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in made]
+    _call("backward", run, dynamics, lanes, (_address(hs), *pointers), inputs)
     # The rest is matrix products over all steps at once.
-    before, first = hs[: T - 1], B
     if wanted[0] and grad_x is None:
         grad_x = _product(grad_u, C, *x.shape) if rows is None else rows.unpack(_product(grad_u, C, count, C.shape[1]))
-    masks: list[Tensor | None] = [run.keep, run.integrate]
-    if rows is not None:
-        later = rows.count(1)
-        x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
-        masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
-        h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
-    grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H), _outer)
+    if grad_C is None:
+        before, first = hs[: T - 1], B
+        masks: list[Tensor | None] = [run.keep, run.integrate]
+        if rows is not None:
+            later = rows.count(1)
+            x, before, first = rows.pack(x, count), rows.pack(before, later, 1), count - later
+            masks = [None if mask is None else rows.pack(mask.unsqueeze(-1), count) for mask in masks]
+            h0 = None if h0 is None else _Rows(1, rows.lengths).pack(h0.unsqueeze(0), first)
+        grad_W, grad_W_int = transition_gradients(grad_u, masks[0], masks[1], h0, first, before.reshape(-1, H), _outer)
+        grad_C = _outer(grad_u, x.reshape(-1, x.shape[-1]))
     return Gradients(
         grad_x,
-        _outer(grad_u, x.reshape(-1, x.shape[-1])),
+        grad_C,
         grad_b,
         grad_W,
         grad_W_int,
@@ -306,7 +357,7 @@ def backward(
         grad_shift,
         grad_h0,
         grad_A0,
-        **sums_to_size(run, **weights),
+        **(sums_to_size(run, **weights) if weights else {}),
     )
 
 
@@ -355,7 +406,8 @@ class Fitting:
 
     def __call__(self, weights: Sequence[Tensor | None], dtype: torch.dtype) -> bool:
         """Not to be asked while torch watches (`modes.watched`)."""
-        present, where = [tensor for tensor in weights if tensor is not None], _addresses(weights)
+        present = [tensor for tensor in weights if tensor is not None]
+        where = [tensor.data_ptr() for tensor in present]
         if self._known.are(present, where):
             return present[0].dtype is dtype
         if fits := AVAILABLE and checks.fit(weights, self.shapes, dtype):
@@ -380,28 +432,54 @@ class Steps:
 
         `numbers` are the dynamics, λ and η. Not to be called while torch watches (`modes.watched`).
         """
-        where, numbers = _addresses(weights), (torch.get_num_threads(), *numbers)
-        if h is not None and A is not None and self._are_known(x, weights, h, A, where, numbers):
+        present = [tensor for tensor in weights if tensor is not None]
+        where, numbers = [tensor.data_ptr() for tensor in present], (torch.get_num_threads(), *numbers)
+        if h is not None and A is not None and self._are_known([x, h, A, *present], where, numbers):
             new_h, new_A = torch.empty_like(h), torch.empty_like(A)
+            states = _pack_states(
+                x.data_ptr(), h.data_ptr(), A.data_ptr(), new_h.data_ptr(), new_A.data_ptr(), 0, 0, 0, 0
+            )
         elif self._fit(x, weights, h, A):
-            *batch, features = x.shape
-            H, (threads, S, *others) = self.shapes[0][0], numbers
-            self._constant = _pack_step(math.prod(batch), features, H, S, threads, *others, *where)
-            self._remember(x, weights, h, A, where, numbers)
-            x = x.contiguous()
+            self._known.forget()  # `_constant` is of this call
+            self._constant = self._pack(x, weights, numbers)
+            if h is not None and A is not None and x.is_contiguous():
+                self._known.remember([x, h, A, *present], where)
+                self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
+            *batch, _ = x.shape
+            x, H = x.contiguous(), self.shapes[0][0]
             new_h, new_A = x.new_empty((*batch, H)), x.new_empty((*batch, H, H))
+            states = _pack_states(*map(_at, (x, h, A, new_h, new_A)), 0, 0, 0, 0)
         else:
             return None
-        if _steps[x.dtype](self._constant + _pack_states(*map(_at, (x, h, A, new_h, new_A)))):
+        if _steps[x.dtype](self._constant + states):
             raise MemoryError(f"not enough memory for an A of shape {tuple(new_A.shape)}")
         return new_h, new_A
 
-    def _are_known(
-        self, x: Tensor, weights: Sequence[Tensor | None], h: Tensor, A: Tensor, where: list[int], numbers: Any
-    ) -> bool:
+    def after(
+        self, past: Tensor, h: Tensor | None, x: Tensor, weights: Sequence[Tensor | None], seen: Tensor, *numbers: float
+    ) -> Tensor:
+        """All states since A was zero, (T + 1, B, H), after a step of x (B, I) from h, with those before it (T, B, H).
+
+        Everything is known to fit. `seen` (T,) is how the step sees the states; `numbers` are the dynamics.
+        """
+        T, B, H = past.shape
+        past, x, seen, h = past.contiguous(), x.contiguous(), seen.contiguous(), None if h is None else h.contiguous()
+        states = past.new_empty(T + 1, B, H)
+        constant = self._pack(x, weights, (torch.get_num_threads(), *numbers, 0.0, 0.0))
+        places = _pack_states(x.data_ptr(), _at(h), 0, 0, 0, T, past.data_ptr(), seen.data_ptr(), states.data_ptr())
+        if _steps[x.dtype](constant + places):
+            raise MemoryError(f"not enough memory for a step of {B} sequences")
+        return states
+
+    def _pack(self, x: Tensor, weights: Sequence[Tensor | None], numbers: tuple[float, ...]) -> bytes:
+        (H, features), (threads, S, *others) = self.shapes[0], numbers
+        return _pack_step(x.numel() // features, features, H, S, threads, *others, *_addresses(weights))
+
+    def _are_known(self, tensors: list[Tensor], where: list[int], numbers: Any) -> bool:
+        x, h, A, *_ = tensors
         return (
             numbers == self._numbers
-            and self._known.are([x, h, A, *[tensor for tensor in weights if tensor is not None]], where)
+            and self._known.are(tensors, where)
             and checks.reaches(x)
             and (h.untyped_storage().nbytes(), A.untyped_storage().nbytes()) == self._bytes
         )
@@ -413,32 +491,30 @@ class Steps:
         checks.memory("x", x)
         return checks.fit((h, A), ((*batch, H), (*batch, H, H)), x.dtype)
 
-    def _remember(
-        self, x: Tensor, weights: Any, h: Tensor | None, A: Tensor | None, where: list[int], numbers: Any
-    ) -> None:
-        self._known.forget()  # `_constant` is of this call
-        if h is not None and A is not None and x.is_contiguous():
-            self._known.remember([x, h, A, *[tensor for tensor in weights if tensor is not None]], where)
-            self._bytes, self._numbers = (h.nbytes, A.nbytes), numbers
 
-
-def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[int, ...]) -> None:
-    """Call the library, given the addresses of x, if that is needed, and of what was made for the call."""
+def _call(name: str, run: Run, dynamics: Dynamics, lanes: int, made: tuple[int, ...], x: int, u: int = 0) -> None:
+    """Call the library, given the addresses of x and u, if they are needed, and of what was made for the call."""
     T, B, features = run.x.shape
     inner_steps, settling, nonlinearity, normalize_start = dynamics
     # The library never holds on to a pointer, and this list holds on to the tensors until it returns.
-    given = [None if tensor is None else tensor.contiguous() for tensor in run[1:]]
+    given, pointers, gone = [], [], False
+    for tensor in run[1:]:
+        if tensor is None:
+            pointers.append(0)
+            continue
+        tensor = tensor.contiguous()
+        given.append(tensor)
+        pointers.append(place := tensor.data_ptr())
+        gone = gone or place == 0
+    if gone:  # empty, or freed
+        checks.still_there(run[1:H0])
     strides = [0] * 8  # of the weights of the past, which are the same for all chunks, or all sequences, or not
-    for place, tensor in enumerate(given[WEIGHTS - 1 : WEIGHTS + 3]):
-        if tensor is not None:
-            shape = tensor.shape
-            if shape[0] > 1:
-                strides[2 * place] = tensor.stride(0)
-            if shape[1] > 1:
-                strides[2 * place + 1] = tensor.stride(1)
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in given]
-    if 0 in [pointer for tensor, pointer in zip(given, pointers, strict=True) if tensor is not None]:  # empty, or freed
-        checks.still_there(given)
+    for place, tensor in enumerate(run[WEIGHTS : WEIGHTS + 4]):
+        if tensor is not None and (tensor.shape[0] > 1 or tensor.shape[1] > 1):
+            n, sequences, *rest = tensor.shape
+            size = math.prod(rest)
+            strides[2 * place] = sequences * size if n > 1 else 0
+            strides[2 * place + 1] = size if sequences > 1 else 0
     arguments = _pack(
         T,
         B,
@@ -451,9 +527,11 @@ def _call(name: str, run: Run, dynamics: Dynamics, made: tuple[int, ...]) -> Non
         normalize_start,
         *strides,
         torch.get_num_threads(),
-        made[0],
+        lanes,
+        x,
         *pointers,
-        *made[1:],
+        u,
+        *made,
     )
     if _functions[name, run.x.dtype](arguments):
         raise MemoryError(f"not enough memory for {T} steps of {B} sequences with {run.W.shape[0]} units")

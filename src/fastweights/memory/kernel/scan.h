@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#define FW_ABI 11
+#define FW_ABI 14
 
 // "B or 1" and "chunks or 1" are strides of 0. Steps past a sequence's end are not in u and grad_u, if `steps` is given.
 typedef struct {
@@ -13,7 +13,8 @@ typedef struct {
     int64_t left_chunk_stride, left_stride;
     int64_t p_left_chunk_stride, p_left_stride;
     int64_t threads;
-    const void *x, *C;                                // (T, B, I) or null where u is given, and in backward; (H, I)
+    int64_t lanes;                                    // sequences to a vector, or 1: vectors along the units
+    const void *x, *C;                                // (T, B, I) or null where it is not needed; (H, I)
     const void *b, *W, *W_int;                        // (H) or null, (H, H), (H, H) or null
     const void *gain, *shift;                         // (H) or null
     const void *h0, *A0;                              // (B, H) or null, (B, H, H) or null
@@ -21,13 +22,14 @@ typedef struct {
     const void *left, *p_left;                        // (…, K), (…): what the next chunk's A has of them, but for the last
     const void *keep, *reset, *integrate;             // (T, B) or null each; no `integrate` without W_int
     const int64_t *steps;                             // (B) or null: how many steps of each sequence count
-    const void *u;                                    // (T, B, H): C x; null: from x
-    void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, see saved_per_block
+    const void *u;                                    // (T, B, H): C x; null: from x, if there are lanes
+    void *hs, *A_last, *saved;                        // (T, B, H), (B, H, H) if there are many chunks, for a backward or null
     const void *grad_hs, *grad_A_last;                // (T, B, H), (B, H, H) or null
-    void *grad_x;                                     // (T, B, I) or null
+    void *grad_x;                                     // (T, B, I) or null; null if there are no lanes
     void *grad_u, *grad_b, *grad_gain, *grad_shift;   // (T, B, H), (H) or null, …
     void *grad_h0, *grad_A0;                          // (B, H) or null, (B, H, H) or null
     void *grad_w, *grad_p, *grad_left, *grad_p_left;  // zeroed, with all chunks and all B, or null
+    void *grad_C, *grad_W;                            // (H, I), (H, H), both, if x is given and nothing masks it, or null
 } fw_scan;
 
 // Rows of steps that count, those of `first` and later, with and without the others between them.
@@ -46,6 +48,9 @@ typedef struct {
     const void *C, *b, *W, *gain, *shift;             // (H, I), (H) or null, (H, H), (H) or null, (H) or null
     const void *x, *h, *A;                            // (B, I), (B, H) and (B, H, H), the last two null for zero
     void *new_h, *new_A;                              // (B, H), (B, H, H)
+    int64_t T;                                        // if there is a `past`: all states since A was zero, in place of A
+    const void *past, *seen;                          // (T, B, H) or null; (T): how the step sees them
+    void *new_past;                                   // (T + 1, B, H): the same and h, in place of new_h and new_A
 } fw_step;
 
 // out = aᵀ b: M is at least 6, N at least as many as fit into a vector.

@@ -106,7 +106,7 @@ def ours(frames: int) -> float:
     """Frames that an LSTM's agent learns from in a second of CPU time."""
     base = Catch(core="lstm")
     config = replace(base, training=replace(base.training, frames=frames))
-    worker = a3c.play_and_learn(config, config.training, shared_of(config), 0, seed=0)
+    worker = a3c.play_and_learn(config, config.training, shared_of(config), 0, seed=0, device=torch.device("cpu"))
     start = time.process_time()
     played = sum(each.frames for each in worker)
     return played / (time.process_time() - start)

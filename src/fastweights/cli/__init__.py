@@ -127,8 +127,8 @@ VERBS: dict[str, Callable[..., int]] = {
     "watch": watch,
     "evaluate": evaluate,
     "ask": ask,
-    "export": export,
     "play": play,
+    "export": export,
     "report": report,
     "completion": completion,
 }

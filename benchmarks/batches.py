@@ -32,10 +32,10 @@ RIVALS: dict[str, type[nn.Module]] = {"fastweights": FastWeights, "lstm": nn.LST
 NAMES = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
 # What a sequence of 100,000 steps takes, beyond what is there before: megabytes.
 MEMORY = """
-import resource, sys, torch
+import sys, torch
 from fastweights import FastWeights
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def peak():  # of this process alone: what `resource` tells may be of the one that started it
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 with torch.no_grad():
     layer = FastWeights(128, 128, backend=sys.argv[1])
     layer(torch.randn(8, 1, 128))

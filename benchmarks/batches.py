@@ -141,9 +141,8 @@ def plot(grids: dict[str, list[Row]], path: Path) -> None:
             ax.set(title=f"{what}, {fixed}", xlabel="units H" if other == "H" else "steps T", ylabel="sequences B")
             ax.set_xticks(range(len(columns)), [str(column) for column in columns])
             ax.set_yticks(range(len(batches)), [str(B) for B in batches])
-    figure.colorbar(
-        image, ax=axes, label="time of nn.LSTM / time of FastWeights", ticks=[0.25, 0.5, 1, 2, 4], format="%g"
-    )
+    label = "time of nn.LSTM / time of FastWeights"
+    figure.colorbar(image, ax=axes, label=label, ticks=[0.25, 0.5, 1, 2, 4], format="%g").minorticks_off()
     figure.savefig(path, dpi=110)
 
 

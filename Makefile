@@ -66,6 +66,7 @@ test-oldest: .venv-oldest
 docs: .venv/docs
 	rm -rf build/site build/published
 	mkdir -p build/published && cp -r results build/published/results
+	$(BIN)/fastweights play --out build/published/play
 	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 \
 		docs build/site >build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 	$(BIN)/python docs/links.py build/site

@@ -70,6 +70,8 @@ def _at_home(app, name, text):
     page = re.sub(r"(?<!!)(\[[^]]*\]\()(?:\.\./)+(results/[^)]*)\)", rf"\1results:{up}\2)", page)
     text[0] = re.sub(r"(?<!!)(\[[^]]*\]\()(?:\.\./)+((?!results/)[^)]*)\)", r"\1file:\2)", page)
 
+    if name == "play":
+        text[0] = text[0].replace("\n\n", "\n\n**[Open the page](results:play/index.html)**, or at home:\n\n", 1)
     if name.startswith("tutorials/"):
         text[0] += f"\n\n*[This page as a notebook](results:../notebooks/{Path(name).name}.ipynb).*\n"
 

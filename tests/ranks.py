@@ -52,9 +52,9 @@ class Net(nn.Module):
 
 def make(kind, bare, options):
     torch.manual_seed(0)
-    core = kind(3, 5, **options)
+    core = kind(3, 5, **options)  # in double precision: a layer norm of few units makes much of little
     nn.init.uniform_(core.weight_hh_l0 if kind is FastWeights else core.weight_hh, -0.4, 0.4)
-    return core if bare else Net(core)
+    return (core if bare else Net(core)).double()
 
 
 WRAPPERS = {
@@ -105,7 +105,7 @@ def compare(rank, port, cases):
     limit = datetime.timedelta(seconds=LIMIT)
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=limit)
     mesh = init_device_mesh("cpu", (2,))
-    pieces = list(torch.randn(3, 6, 4, 3, generator=torch.Generator().manual_seed(1)))
+    pieces = list(torch.randn(3, 6, 4, 3, generator=torch.Generator().manual_seed(1)).double())
     for kind, bare, options, detach, wrappers in cases:
         stepwise = bare and kind is FastWeightsCell
         expected = train(make(kind, bare, options), pieces, stepwise, detach)

@@ -168,10 +168,10 @@ def forward_op(
     run = Run(x, C, b, W, W_int, gain, shift, h0, A0, w, p, left, p_left, keep, reset, integrate, steps)
     dynamics = Dynamics(inner_steps, settling, nonlinearity, normalize_start)
     backend = _computes(fused, run)
-    saved = backend.forward(run, dynamics, for_backward, **({"compiled": True} if fused else {}))
+    saved = backend.forward(run, dynamics, for_backward, **({"compiled": True} if backend is kernel else {}))
     if for_backward and saved.x is None:
         saved = saved._replace(x=run.x.clone())
-    if fused:  # an operator's results are memory of their own
+    if backend is kernel:  # an operator's results are memory of their own
         saved = saved._replace(states=saved.states.clone())
     return tuple(saved.hs.new_empty(0) if tensor is None else tensor for tensor in saved)
 

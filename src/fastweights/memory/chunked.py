@@ -120,6 +120,7 @@ def _settled(
 
     def activate(v: Tensor, normalized: bool) -> Tensor:
         if normalized and gain is not None:
+            v = v - v.mean(-1, keepdim=True)  # torch subtracts it after it has multiplied, and digits are lost
             activated, mean, scale = torch.native_layer_norm(v, gain.shape, gain, shift, EPS)
             norms.append((v, mean, scale))
             v = activated

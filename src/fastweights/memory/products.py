@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """The product a @ b, for a and b or their transposes contiguous.
+    """The product a @ b of a (…, K) and b (K, N), for a and b or their transposes contiguous; never a view.
 
     In float32 on a CPU it is oneDNN's, where torch has that: on AMD's CPUs with AVX-512 it is twice as fast as that of
     torch.mm, and its last bits do not depend on the number of threads.
@@ -17,5 +17,6 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         and b.numel()
         and torch.backends.mkldnn.is_available()
     ):
-        return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")  # type: ignore[no-any-return]
-    return torch.mm(a, b)
+        found = torch.ops.mkldnn._linear_pointwise(a.reshape(-1, a.shape[-1]), b.t(), None, "none", [], "")
+        return torch.ops.aten._unsafe_view(found, (*a.shape[:-1], b.shape[-1]))  # type: ignore[no-any-return]
+    return torch.matmul(a, b)

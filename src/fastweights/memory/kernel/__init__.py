@@ -254,11 +254,6 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
     return tensor
 
 
-def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
-    """A @ b in this shape, for a of two dimensions or more."""
-    return product(a.reshape(-1, a.shape[-1]), b).view(shape)
-
-
 def _outer(a: Tensor, b: Tensor) -> Tensor:
     """The product aᵀ b of a (rows, M) and b (rows, N), faster than torch.mm is at it: `Outer` in products.h."""
     (rows, M), N = a.shape, b.shape[1]
@@ -288,11 +283,11 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = F
     if _fuses(x, lanes):
         inputs, hs = _address(x), _empty(x, *all_hs)
     elif run.steps is None:
-        u = hs = _product(x, run.C.t(), *all_hs)  # a step's states take the place of what went into it
+        u = hs = product(x, run.C.t())  # a step's states take the place of what went into it
     else:
         rows = _Rows(x.shape[0], run.steps)
         packed = rows.pack(x, rows.count())
-        u, hs = _product(packed, run.C.t(), len(packed), all_hs[-1]), _empty(x, *all_hs)
+        u, hs = product(packed, run.C.t()), _empty(x, *all_hs)
     buffer, A = _empty(x, *kept) if for_backward else None, None if last == (0,) else x.new_empty(last)
     made = hs.data_ptr(), 0 if A is None else A.data_ptr(), 0 if buffer is None else buffer.data_ptr()
     _call("forward", run, dynamics, lanes, (*made, *NONE), inputs, 0 if u is None else u.data_ptr())
@@ -336,7 +331,8 @@ def backward(
     _call("backward", run, dynamics, lanes, (_address(hs), *pointers), inputs)
     # The rest is matrix products over all steps at once.
     if wanted[0] and grad_x is None:
-        grad_x = _product(grad_u, C, *x.shape) if rows is None else rows.unpack(_product(grad_u, C, count, C.shape[1]))
+        grad_x = product(grad_u, C)
+        grad_x = grad_x.view(x.shape) if rows is None else rows.unpack(grad_x)
     if grad_C is None:
         before, first = hs[: T - 1], B
         masks: list[Tensor | None] = [run.keep, run.integrate]

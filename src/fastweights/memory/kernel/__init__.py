@@ -254,9 +254,12 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
     return tensor
 
 
+_reshaped: Callable[[Tensor, tuple[int, ...]], Tensor] = torch.ops.aten._unsafe_view.default
+
+
 def _product(a: Tensor, b: Tensor, *shape: int) -> Tensor:
-    """A @ b in this shape, for a of two dimensions or more."""
-    return product(a.reshape(-1, a.shape[-1]), b).view(shape)
+    """A @ b in this shape, for a of two dimensions or more. Not a view, which autograd lets nobody write to."""
+    return _reshaped(product(a.reshape(-1, a.shape[-1]), b), shape)
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def test_normalized_advantages_make_the_size_of_rewards_irrelevant():
             recipe = Recipe(value_coef=0.0, entropy_coef=0.0, clip=0.0, num_envs=16, rollout=3)
             recipe = dataclasses.replace(recipe, normalize_advantage=normalize)
             game = Remember()
-            worker = a3c.Worker(game, recipe, seed=0)
+            worker = a3c.Worker(game, recipe, 0, torch.device("cpu"))
             step = worker.games.step
             worker.games.step = lambda moves, step=step, scale=scale: (
                 lambda found: (found[0], found[1] * scale, *found[2:])

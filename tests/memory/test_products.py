@@ -19,6 +19,11 @@ def test_it_is_the_product(shape, dtype):
         assert not found._is_view()
 
 
+def test_numbers_that_overlap_in_memory():
+    a, b = torch.randn(5, 3), torch.randn(20).as_strided((3, 8), (1, 1))
+    torch.testing.assert_close(product(a, b), a @ b)
+
+
 def test_threads_do_not_matter():
     a, b = torch.randn(1320, 30), torch.randn(20, 30).t()
     before, found = torch.get_num_threads(), []

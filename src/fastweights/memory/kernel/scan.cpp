@@ -41,7 +41,7 @@ uint64_t digest(const char *data, uint64_t bytes) {
     uint64_t place = 0;
     for (; place + N * VECTOR <= bytes; place += N * VECTOR) add(data + place);
     char rest[N * VECTOR] = {};
-    std::memcpy(rest, data + place, bytes - place);
+    if (place < bytes) std::memcpy(rest, data + place, bytes - place);  // data may be null where there is nothing
     add(rest);
     uint64_t total = bytes;
     for (int n = 0; n < N; ++n)

@@ -159,6 +159,16 @@ def test_a_negative_view_has_its_sign(kind, grad):
     torch.testing.assert_close(list(found), list(expected))
 
 
+@torch.no_grad()
+def test_a_negative_view_has_its_sign_in_steps_of_wide_batches():
+    """Which attend to the states so far."""
+    cell, x = FastWeightsCell(3, 64), torch.randn(2, 64, 3)
+    found = cell(torch._neg_view(x[1]), cell(torch._neg_view(x[0])))
+    expected = cell(-x[1], cell(-x[0]))
+    assert torch.equal(found.h, expected.h)
+    assert torch.equal(found.A, expected.A)
+
+
 @pytest.mark.parametrize("kind", [FastWeights, FastWeightsCell])
 def test_after_a_call_in_fake_mode_the_next_is_a_real_one(kind):
     # In a process of its own, which died of it.

@@ -239,7 +239,7 @@ class _FastWeightsBase(nn.Module):
             return None
         if state is not None and not checks.fit((state.h,), ((*batch, H),), x.dtype):
             return None
-        if not kernel.covers((past,)):
+        if not kernel.covers((x, past)):
             return None
         T, after = len(past), seen(len(past) + 1)
         before = None if state is None else state.h.reshape(B, H)

@@ -125,8 +125,8 @@ def spoil(value: object, rng: random.Random) -> object:
         "negative": lambda: torch._neg_view(value.detach()),
         "conjugate": lambda: torch.complex(value.detach().float(), value.detach().float()).conj(),
         "imaginary": lambda: torch.complex(value.detach().float(), value.detach().float()).conj().imag,
-        "sparse": lambda: value if value.is_meta else value.detach().to_sparse(),  # of which torch crashes
-        "nested": lambda: torch.nested.nested_tensor([value.detach()]),
+        "sparse": lambda: value if value.is_meta else value.detach().to_sparse(),  # torch crashes
+        "nested": lambda: value if value.is_meta else torch.nested.nested_tensor([value.detach()]),
         "values": lambda: _values(value, rng),
         "inference": lambda: _inference(value),
         "parameter": lambda: nn.Parameter(value.detach().clone(), requires_grad=False),

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from fastweights import FastWeights, FastWeightsCell, FastWeightsState
 from fastweights.memory import autograd
@@ -113,3 +114,14 @@ def test_batch_first_signals_follow_x():
     layer = FastWeights(3, 5, batch_first=True)
     with pytest.raises(ValueError, match=r"reset must have shape \(2, 4\), .* or \(1, 4\), one per step; got \(4, 2\)"):
         layer(X.transpose(0, 1), reset=torch.zeros(4, 2, dtype=torch.bool))
+
+
+def test_a_packed_sequence_with_indices_that_were_freed_whatever_its_sizes_are():
+    packed = pack_sequence([torch.randn(2, 3), torch.randn(1, 3)])
+    with FakeTensorMode():
+        sizes = torch.empty(2, dtype=torch.int64)
+    freed = torch.arange(2)
+    freed.untyped_storage().resize_(0)
+    x = PackedSequence(packed.data, sizes, torch.arange(2), freed)
+    with pytest.raises(ValueError, match="x.unsorted_indices must have its 16 bytes in memory"):
+        FastWeights(3, 4)(x)

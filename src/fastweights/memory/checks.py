@@ -139,18 +139,20 @@ def packed(x: PackedSequence, features: int, like: Tensor) -> None:
     if not isinstance(sizes, Tensor) or sizes.dim() != 1 or sizes.dtype != torch.int64 or not sizes.is_cpu:
         raise ValueError("x must have batch_sizes of dimension 1, int64, on the CPU")
     memory("x.batch_sizes", sizes)
+    named = list(zip(("sorted_indices", "unsorted_indices"), orders, strict=True))
+    for name, order in named:
+        if order is not None:
+            if not isinstance(order, Tensor):
+                raise TypeError(f"x must have {name} that are a tensor or None, got {type(order).__name__}")
+            memory(f"x.{name}", order)
     if not _readable(sizes):
         return
     counts = sizes.tolist()
     if not counts or min(counts) < 1 or sorted(counts, reverse=True) != counts or sum(counts) != x.data.shape[0]:
         raise ValueError(f"x must have batch_sizes that fall, and add up to its {x.data.shape[0]} steps; got {counts}")
-    for name, order in zip(("sorted_indices", "unsorted_indices"), orders, strict=True):
-        if order is not None:
-            if not isinstance(order, Tensor):
-                raise TypeError(f"x must have {name} that are a tensor or None, got {type(order).__name__}")
-            memory(f"x.{name}", order)
-            if order.dtype != torch.int64 or sorted(order.tolist()) != list(range(counts[0])):
-                raise ValueError(f"x must have {name} that order its {counts[0]} sequences, got {order.tolist()}")
+    for name, order in named:
+        if order is not None and (order.dtype != torch.int64 or sorted(order.tolist()) != list(range(counts[0]))):
+            raise ValueError(f"x must have {name} that order its {counts[0]} sequences, got {order.tolist()}")
 
 
 def _autocasts(x: Tensor, like: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """What two processes do in tests of distribution: a module of its own, as a process of its own can be sent."""
 
 import datetime
+import os
 import socket
 import time
 import warnings
@@ -99,6 +100,13 @@ def train(module, pieces, stepwise, detach):
     return gradients
 
 
+def end():
+    """All is well here, and in the other process. At an ordinary exit a thread of gloo's may abort the process."""
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)
+
+
 def compare(rank, port, cases):
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # returned a view, as nn.Linear's do
@@ -117,7 +125,7 @@ def compare(rank, port, cases):
                     torch.testing.assert_close(
                         one, other, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
                     )
-    dist.destroy_process_group()
+    end()
 
 
 def call_with_sharded_weights(rank, port):
@@ -130,4 +138,4 @@ def call_with_sharded_weights(rank, port):
                 module.forward(x)  # not through the hooks that gather the weights
         with torch.inference_mode():
             module(x)
-    dist.destroy_process_group()
+    end()

@@ -289,6 +289,8 @@ def forward(run: Run, dynamics: Dynamics, for_backward: bool, compiled: bool = F
         packed = rows.pack(x, rows.count())
         u, hs = product(packed, run.C.t()), _empty(x, *all_hs)
     buffer, A = _empty(x, *kept) if for_backward else None, None if last == (0,) else x.new_empty(last)
+    if compiled and buffer is not None:
+        buffer.zero_()  # it has gaps, and an operator's results are the same for the same arguments
     made = hs.data_ptr(), 0 if A is None else A.data_ptr(), 0 if buffer is None else buffer.data_ptr()
     _call("forward", run, dynamics, lanes, (*made, *NONE), inputs, 0 if u is None else u.data_ptr())
     if for_backward:
